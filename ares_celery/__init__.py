@@ -1,0 +1,203 @@
+"""A supervised, durable runtime for long-running agents on Celery and Redis.
+
+Everything public is here; names are loaded on first use, so that ``import ares_celery`` costs next to nothing.
+
+Example:
+    >>> from ares_celery import AgentSpec
+    >>> AgentSpec(id="counter-1", type="counter").id
+    'counter-1'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ares_celery.agents.context import AgentContext, SyncAgentContext
+    from ares_celery.agents.contract import (
+        Agent,
+        AgentFactory,
+        Applier,
+        Heartbeater,
+        MessageHandler,
+        Replayer,
+        StatefulAgent,
+    )
+    from ares_celery.agents.registry import agent
+    from ares_celery.celery_app.client import Manager, connect
+    from ares_celery.celery_app.factory import create_app
+    from ares_celery.config import ProcessSettings, RuntimeConfig, default_config
+    from ares_celery.errors import (
+        AgentAlreadyRegisteredError,
+        AgentFailedError,
+        AgentNotFoundError,
+        AgentNotRunningError,
+        AgentParkedError,
+        AgentSignal,
+        AgentTypeError,
+        AresError,
+        BudgetExceededError,
+        ChaosDisabledError,
+        CheckpointSchemaVersionError,
+        EventIntegrityError,
+        EventStoreClosedError,
+        EventTooLargeError,
+        FencedError,
+        FencedSignal,
+        InvalidAgentIdError,
+        InvalidConfigError,
+        InvalidSettingError,
+        LeaseLostError,
+        MailboxFullError,
+        NamespaceMismatchError,
+        NilAgentError,
+        NilFactoryError,
+        NotFoundError,
+        OperationNotSupportedError,
+        ProcessTimeoutError,
+        RuntimeAlreadyStartedError,
+        RuntimePermissionError,
+        RuntimeStoppedError,
+        SnapshotTooLargeError,
+        StopSignal,
+        StoreUnavailableError,
+        StreamNotFoundError,
+        UnknownAgentTypeError,
+        UnserialisableError,
+        UnsupportedServerError,
+        VersionConflictError,
+        WaitTimeoutError,
+        error_from_wire,
+    )
+    from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState, Desired, RestartType, RuntimeState
+    from ares_celery.model.event import ANY, EMPTY, Event, EventType, ExpectedVersion, NewEvent, ReadOptions
+    from ares_celery.model.snapshot import Snapshot
+    from ares_celery.model.stats import RuntimeStats
+    from ares_celery.runtime.handle import AgentHandle
+    from ares_celery.runtime.recovery import recover_snapshot_or_events
+    from ares_celery.store.base import EventStore, SnapshotStore
+
+__all__ = [  # noqa: RUF022 - grouped by use
+    # Writing an agent
+    "agent",
+    "Agent",
+    "AgentContext",
+    "AgentFactory",
+    "Applier",
+    "Event",
+    "Heartbeater",
+    "MessageHandler",
+    "Replayer",
+    "StatefulAgent",
+    "SyncAgentContext",
+    # Running agents
+    "AgentHandle",
+    "AgentInfo",
+    "AgentSpec",
+    "AgentState",
+    "Desired",
+    "Manager",
+    "RestartType",
+    "RuntimeState",
+    "RuntimeStats",
+    "connect",
+    "create_app",
+    # Settings
+    "ProcessSettings",
+    "RuntimeConfig",
+    "default_config",
+    # Stores
+    "ANY",
+    "EMPTY",
+    "EventStore",
+    "EventType",
+    "ExpectedVersion",
+    "NewEvent",
+    "ReadOptions",
+    "Snapshot",
+    "SnapshotStore",
+    "recover_snapshot_or_events",
+    # Errors
+    "AgentAlreadyRegisteredError",
+    "AgentFailedError",
+    "AgentNotFoundError",
+    "AgentNotRunningError",
+    "AgentParkedError",
+    "AgentTypeError",
+    "AresError",
+    "BudgetExceededError",
+    "ChaosDisabledError",
+    "CheckpointSchemaVersionError",
+    "EventIntegrityError",
+    "EventStoreClosedError",
+    "EventTooLargeError",
+    "FencedError",
+    "InvalidAgentIdError",
+    "InvalidConfigError",
+    "InvalidSettingError",
+    "LeaseLostError",
+    "MailboxFullError",
+    "NamespaceMismatchError",
+    "NilAgentError",
+    "NilFactoryError",
+    "NotFoundError",
+    "OperationNotSupportedError",
+    "ProcessTimeoutError",
+    "RuntimeAlreadyStartedError",
+    "RuntimePermissionError",
+    "RuntimeStoppedError",
+    "SnapshotTooLargeError",
+    "StoreUnavailableError",
+    "StreamNotFoundError",
+    "UnknownAgentTypeError",
+    "UnserialisableError",
+    "UnsupportedServerError",
+    "VersionConflictError",
+    "WaitTimeoutError",
+    "error_from_wire",
+    # Signals
+    "AgentSignal",
+    "FencedSignal",
+    "StopSignal",
+]
+
+_HOMES: Final = {
+    "ares_celery.agents.context": ("AgentContext", "SyncAgentContext"),
+    "ares_celery.agents.contract": (
+        "Agent",
+        "AgentFactory",
+        "Applier",
+        "Heartbeater",
+        "MessageHandler",
+        "Replayer",
+        "StatefulAgent",
+    ),
+    "ares_celery.agents.registry": ("agent",),
+    "ares_celery.celery_app.client": ("Manager", "connect"),
+    "ares_celery.celery_app.factory": ("create_app",),
+    "ares_celery.config": ("ProcessSettings", "RuntimeConfig", "default_config"),
+    "ares_celery.model.agent": ("AgentInfo", "AgentSpec", "AgentState", "Desired", "RestartType", "RuntimeState"),
+    "ares_celery.model.event": ("ANY", "EMPTY", "Event", "EventType", "ExpectedVersion", "NewEvent", "ReadOptions"),
+    "ares_celery.model.snapshot": ("Snapshot",),
+    "ares_celery.model.stats": ("RuntimeStats",),
+    "ares_celery.runtime.handle": ("AgentHandle",),
+    "ares_celery.runtime.recovery": ("recover_snapshot_or_events",),
+    "ares_celery.store.base": ("EventStore", "SnapshotStore"),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Loads a public name on first use (PEP 562)."""
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(_HOME_OF.get(name, "ares_celery.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

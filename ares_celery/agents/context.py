@@ -1,0 +1,129 @@
+"""What an agent's code gets in its hands: the context of one incarnation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Literal, Protocol
+
+from ares_celery.model.event import Event
+
+__all__ = ["AgentContext", "ContextInfo", "StoppingReason", "SyncAgentContext"]
+
+StoppingReason = Literal["stop", "pause", "drain", "fenced"]
+
+
+class ContextInfo(Protocol):
+    """What both kinds of context know of the incarnation."""
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's id."""
+        ...
+
+    @property
+    def type(self) -> str:
+        """The agent's type."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The incarnation's epoch, its fencing token; a number that only grows."""
+        ...
+
+    @property
+    def incarnation(self) -> int:
+        """Which life this is, from 1."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The spec's config."""
+        ...
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines carry agent id, incarnation and task id."""
+        ...
+
+    @property
+    def stop_requested(self) -> bool:
+        """The agent should return from ``start`` soon; reading True makes a return a yield, not completion."""
+        ...
+
+    @property
+    def stopping_reason(self) -> StoppingReason | None:
+        """Why it should return; None while it should not."""
+        ...
+
+    def complete(self, result: object = None) -> Awaitable[None]:
+        """Says that the agent is done, for good, whatever else is asked meanwhile; ``start`` should return next.
+
+        Works with and without ``await``. ``result`` is a JSON value, shown in AgentInfo.
+        """
+        ...
+
+
+class AgentContext(ContextInfo, Protocol):
+    """The context of an agent whose methods are ``async``.
+
+    Every call waits while the store is away, and raises FencedSignal (not an Exception) once the incarnation is over.
+    """
+
+    async def emit(self, type: str, payload: Mapping[str, Any] | None = None, /) -> Event:  # noqa: A002
+        """Stores an event, then applies it; returns when both are done.
+
+        Durable first: when it returns, Redis has the event, and ``apply`` (if defined) ran.
+
+        Raises:
+            EventTooLargeError, UnserialisableError: Refused; nothing was stored or applied.
+        """
+        ...
+
+    async def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
+        """Stores several events at once, all or none, then applies them in order."""
+        ...
+
+    async def sleep(self, seconds: float, /) -> None:
+        """Waits; wakes at once on stop, pause and drain. A settled point: snapshots are taken here."""
+        ...
+
+    async def snapshot(self) -> bool:
+        """Takes a snapshot now; False when the agent has no ``snapshot`` or an emit is in flight."""
+        ...
+
+    def heartbeat(self) -> None:
+        """Says that the agent makes progress; shown as ``last_progress``."""
+        ...
+
+    async def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
+        """Sends a message to another agent's inbox; returns its message id."""
+        ...
+
+
+class SyncAgentContext(ContextInfo, Protocol):
+    """The context of an agent whose methods are plain; the same names. Messages are handed over at its calls."""
+
+    def emit(self, type: str, payload: Mapping[str, Any] | None = None, /) -> Event:  # noqa: A002
+        """See :meth:`AgentContext.emit`."""
+        ...
+
+    def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
+        """See :meth:`AgentContext.emit_many`."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """See :meth:`AgentContext.sleep`."""
+        ...
+
+    def snapshot(self) -> bool:
+        """See :meth:`AgentContext.snapshot`."""
+        ...
+
+    def heartbeat(self) -> None:
+        """See :meth:`AgentContext.heartbeat`."""
+        ...
+
+    def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
+        """See :meth:`AgentContext.send`."""
+        ...

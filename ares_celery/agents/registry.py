@@ -1,0 +1,228 @@
+"""The agent types that this process knows; filled by ``@agent`` when modules are imported, never by a message."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from ares_celery.agents.contract import Agent, AgentFactory
+from ares_celery.errors import AgentTypeError, InvalidConfigError, UnknownAgentTypeError
+from ares_celery.model.agent import AgentSpec
+
+__all__ = ["DEFAULT_MODULE", "REGISTRY", "AgentType", "Registry", "agent", "colour_of", "load_modules"]
+
+log = logging.getLogger(__name__)
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Imported by every agents worker unless ARES_AGENT_MODULES names others; it alone may be missing.
+DEFAULT_MODULE: Final = "workers.agents"
+_COLOURED: Final = ("start", "process", "process_stream", "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentType:
+    """One registered type.
+
+    Attributes:
+        name: The type, as specs name it.
+        factory: Called for every incarnation.
+        concurrency: How many messages an async agent answers at once.
+        schema: Version of its state; newer state is never loaded by older code.
+    """
+
+    name: str
+    factory: AgentFactory
+    concurrency: int
+    schema: int
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Module and qualified name of the factory."""
+        return getattr(self.factory, "__module__", "?"), getattr(self.factory, "__qualname__", repr(self.factory))
+
+    def check_config(self, spec: AgentSpec) -> None:
+        """Raises InvalidConfigError when the config does not fit the constructor."""
+        try:
+            inspect.signature(self.factory).bind(spec.id, **spec.config)
+        except TypeError as error:
+            raise InvalidConfigError(agent_id=spec.id, type=self.name, problem=str(error)) from error
+
+    def create(self, spec: AgentSpec) -> Agent:
+        """Makes one instance.
+
+        Raises:
+            InvalidConfigError: The config does not fit.
+            AgentTypeError: The factory gave nothing, or an object that mixes async and plain methods.
+        """
+        self.check_config(spec)
+        made: Agent | None = self.factory(spec.id, **spec.config)
+        if made is None:
+            raise AgentTypeError(type=self.name, problem="the factory returned None", agent_id=spec.id)
+        colour_of(made, self.name)
+        return made
+
+
+def colour_of(made: object, name: str) -> bool:
+    """True for an async agent, False for a plain one.
+
+    Raises:
+        AgentTypeError: It mixes both.
+    """
+    found: dict[str, bool] = {}
+    for method in _COLOURED:
+        function = getattr(made, method, None)
+        if function is not None:
+            if not callable(function):
+                raise AgentTypeError(type=name, problem=f"{method} is not callable")
+            found[method] = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    if len(set(found.values())) > 1:
+        kinds = ", ".join(f"{method} is {'async' if is_async else 'plain'}" for method, is_async in found.items())
+        raise AgentTypeError(type=name, problem=f"its methods must be all async or all plain, but {kinds}")
+    return next(iter(found.values()), True)
+
+
+class Registry:
+    """A set of agent types."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        self._types: dict[str, AgentType] = {}
+
+    def register(self, name: str, factory: AgentFactory, *, concurrency: int = 1, schema: int = 1) -> AgentType:
+        """Adds a type; again from the same module and name it is replaced.
+
+        Raises:
+            AgentTypeError: Another factory holds the name, or the class breaks the contract.
+        """
+        if not name or not callable(cast("object", factory)):
+            raise AgentTypeError(type=name, problem="a type needs a name and a callable factory")
+        if concurrency < 1 or schema < 1:
+            raise AgentTypeError(type=name, problem="concurrency and schema start at 1")
+        given: Any = factory
+        if inspect.isclass(given):
+            colour_of(given, name)
+        made = AgentType(name, factory, concurrency, schema)
+        known = self._types.get(name)
+        if known is not None and known.origin != made.origin:
+            problem = f"{'.'.join(known.origin)} holds the name already; choose another"
+            raise AgentTypeError(type=name, problem=problem)
+        self._types[name] = made
+        return made
+
+    def replace(self, name: str, factory: AgentFactory) -> AgentType:
+        """Adds a type, or gives a known one another factory on purpose: the seed's register and restore do."""
+        known = self._types.pop(name, None)
+        try:
+            return self.register(name, factory, schema=known.schema if known else 1)
+        except AgentTypeError:
+            if known is not None:
+                self._types[name] = known
+            raise
+
+    def get(self, name: str) -> AgentType:
+        """The type of this name.
+
+        Raises:
+            UnknownAgentTypeError: Nobody registered it here.
+        """
+        try:
+            return self._types[name]
+        except KeyError:
+            raise UnknownAgentTypeError(type=name, known=sorted(self._types)) from None
+
+    def find(self, name: str) -> AgentType | None:
+        """The type of this name, or None."""
+        return self._types.get(name)
+
+    def name_of(self, factory: object) -> str | None:
+        """The type that this factory is registered under, or None."""
+        return next((known.name for known in self._types.values() if known.factory is factory), None)
+
+    @staticmethod
+    def check_described(parameters: Mapping[str, Any], spec: AgentSpec) -> None:
+        """Checks a config against what another process said of the type's factory. Raises InvalidConfigError."""
+        unknown = [] if parameters["open"] else sorted(set(spec.config) - set(parameters["names"]))
+        missing = sorted(set(parameters["required"]) - set(spec.config))
+        if unknown or missing:
+            parts = [f"unknown: {', '.join(unknown)}"] if unknown else []
+            parts += [f"missing: {', '.join(missing)}"] if missing else []
+            problem = f"{'; '.join(parts)}; it takes {', '.join(parameters['names']) or 'nothing'}"
+            raise InvalidConfigError(agent_id=spec.id, type=spec.type, problem=problem)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._types)
+
+    def describe(self) -> Mapping[str, Mapping[str, Any]]:
+        """For other processes: each type with the parameters that its factory takes."""
+        return {name: _parameters(known.factory) for name, known in self._types.items()}
+
+
+def _parameters(factory: AgentFactory) -> Mapping[str, Any]:
+    try:
+        parameters = list(inspect.signature(factory).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return {"open": True, "names": [], "required": []}
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return {
+        "open": any(p.kind is p.VAR_KEYWORD for p in parameters),
+        "names": [p.name for p in named],
+        "required": [p.name for p in named if p.default is p.empty],
+    }
+
+
+#: The process's own registry, which ``@agent`` fills.
+REGISTRY: Final = Registry()
+
+
+def agent(type: str, /, *, concurrency: int = 1, schema: int = 1) -> Callable[[F], F]:  # noqa: A002 - the public name
+    """Registers a class or function as the factory of an agent type.
+
+    Args:
+        type: The name that specs use.
+        concurrency: How many messages an async agent answers at once.
+        schema: Version of the state that ``snapshot`` gives.
+
+    Raises:
+        AgentTypeError: Another factory holds the name, or the class mixes async and plain methods.
+
+    Example:
+        >>> @agent("doc-greeter")
+        ... class Greeter:
+        ...     def __init__(self, agent_id: str, greeting: str = "hello") -> None:
+        ...         self.greeting = greeting
+        ...     async def process(self, ctx: object, message: str) -> str:
+        ...         return f"{self.greeting} {message}"
+        >>> REGISTRY.get("doc-greeter").create(AgentSpec(id="g", type="doc-greeter")).greeting
+        'hello'
+    """
+
+    def register(factory: F) -> F:
+        REGISTRY.register(type, cast("AgentFactory", factory), concurrency=concurrency, schema=schema)
+        return factory
+
+    return register
+
+
+def load_modules(modules: Sequence[str] | None) -> tuple[str, ...]:
+    """Imports the modules that register agent types; None means the default one, which may be missing.
+
+    Raises:
+        ImportError: A named module cannot be imported, or the default one fails inside.
+    """
+    if modules is not None:
+        for name in modules:
+            importlib.import_module(name)
+        return tuple(modules)
+    try:
+        importlib.import_module(DEFAULT_MODULE)
+    except ModuleNotFoundError as error:
+        if error.name not in (DEFAULT_MODULE, DEFAULT_MODULE.partition(".")[0]):
+            raise
+        log.debug("no module %s: this process knows only the agent types imported so far", DEFAULT_MODULE)
+        return ()
+    return (DEFAULT_MODULE,)

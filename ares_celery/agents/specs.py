@@ -1,0 +1,80 @@
+"""From what callers hand in (a spec, a dict, an instance) to an AgentSpec."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from ares_celery.agents.registry import Registry
+from ares_celery.errors import InvalidAgentIdError, InvalidConfigError, NilAgentError, NilFactoryError
+from ares_celery.ids import check_agent_id
+from ares_celery.model.agent import AgentSpec
+
+__all__ = ["parse_spec", "spec_of", "takes_id"]
+
+
+def parse_spec(values: Mapping[str, Any]) -> AgentSpec:
+    """Reads a spec from JSON values.
+
+    Raises:
+        InvalidAgentIdError: The id is missing or not acceptable.
+        InvalidConfigError: Another field is wrong; the text names it.
+    """
+    agent_id = check_agent_id(values.get("id"))
+    try:
+        return AgentSpec.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InvalidConfigError(
+            agent_id=agent_id, type=str(values.get("type")), problem=f"{field}: {first['msg']}"
+        ) from error
+    except InvalidAgentIdError:
+        raise
+
+
+def spec_of(agent: object, factory: Callable[..., Any] | None, registry: Registry, *, known: bool = False) -> AgentSpec:
+    """The spec of whatever a caller means.
+
+    Args:
+        agent: A spec, a mapping of its fields, or (the seed's form) an instance with ``agent_id`` or ``id``.
+        factory: For an instance: put into the registry under its type.
+        registry: Where the instance's class may be registered.
+        known: An instance of a registered class needs no factory.
+
+    Raises:
+        NilAgentError: None was given. NilFactoryError: An instance without a factory.
+        InvalidAgentIdError, InvalidConfigError: A field is wrong.
+    """
+    if agent is None:
+        raise NilAgentError
+    if isinstance(agent, AgentSpec):
+        return agent
+    if isinstance(agent, Mapping):
+        return parse_spec(cast("Mapping[str, Any]", agent))
+    given = cast("Any", agent)
+    agent_id = check_agent_id(getattr(given, "agent_id", None) or getattr(given, "id", None) or "")
+    kind = registry.name_of(type(given))
+    if factory is not None:
+        kind = kind or f"{type(given).__module__}.{type(given).__qualname__}"
+        registry.replace(kind, takes_id(factory))
+    elif kind is None or not known:
+        raise NilFactoryError(agent_id=agent_id)
+    return AgentSpec(id=agent_id, type=kind, config=dict(getattr(given, "config", None) or {}))
+
+
+def takes_id(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """The seed's factories take nothing; ours get the id and the config."""
+    if inspect.signature(factory).parameters:
+        return factory
+
+    @functools.wraps(factory)
+    def make(agent_id: str, **config: object) -> Any:  # noqa: ANN401, ARG001 - any agent; it takes nothing
+        return factory()
+
+    del make.__wrapped__  # its signature is the point
+    return make

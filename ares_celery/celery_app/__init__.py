@@ -1,0 +1,1 @@
+"""The only importer of Celery and kombu: tasks, routing, signals, transport, client."""

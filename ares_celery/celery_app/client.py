@@ -1,0 +1,154 @@
+"""The Manager that people make: settings in, the core façade out, everything opened on first use."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from typing_extensions import override
+
+from ares_celery.agents.registry import REGISTRY, Registry
+from ares_celery.clock import Clock
+from ares_celery.config import ProcessSettings, RuntimeConfig
+from ares_celery.errors import EventStoreClosedError
+from ares_celery.manager import CoreManager
+from ares_celery.runtime.commits import Committer
+from ares_celery.store.base import SnapshotStore, Store
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+__all__ = ["Manager", "connect"]
+
+
+class Manager(CoreManager):
+    """Asks for agents to be started, stopped, restarted, from any process; safe to share between threads and forks.
+
+    Nothing is opened and no thread is started before the first call. It never becomes Celery's current app.
+
+    Example:
+        ``with Manager.from_env() as manager: manager.start_agent(AgentSpec(id="counter-1", type="counter"))``
+    """
+
+    def __init__(  # noqa: PLR0913 - the public constructor
+        self,
+        config: RuntimeConfig | None = None,
+        *,
+        redis_url: str | None = None,
+        broker_url: str | None = None,
+        namespace: str | None = None,
+        app: Celery | None = None,
+        memory: Any = None,  # noqa: ANN401 - the MemoryManager port comes with cognitive recovery
+        snapshot_store: SnapshotStore | None = None,
+        clock: Clock | None = None,
+        registry: Registry = REGISTRY,
+        may_run: bool = True,
+    ) -> None:
+        """Binds the manager to a namespace.
+
+        Args:
+            config: Settings for a namespace that this manager is the first to open; an existing one keeps its own.
+            redis_url: Where the store is; default ARES_REDIS_URL.
+            broker_url: Where messages go; default the same store.
+            namespace: Default ARES_NAMESPACE, else ``ares``.
+            app: A Celery app to send with; default one of its own.
+            memory: Reserved for cognitive recovery.
+            snapshot_store: Instead of the namespace's own store of snapshots, for reads through ``snapshots``.
+            clock: Injected in tests.
+            registry: The agent types that this process knows.
+            may_run: start() and stop() of the whole runtime are allowed.
+
+        Raises:
+            InvalidSettingError: A setting is wrong; the text names it.
+        """
+        settings = ProcessSettings.from_env(redis_url=redis_url, broker_url=broker_url, namespace=namespace)
+        self._memory = memory
+        self._snapshot_store = snapshot_store
+        ports = _OpenOnUse(settings, config, app, clock)
+        super().__init__(ports, registry=registry, clock=clock, may_run=may_run)
+
+    @classmethod
+    def from_env(cls, **given: Any) -> Self:  # noqa: ANN401 - those of the constructor
+        """A manager of the namespace that ``ARES_*`` names; given arguments win."""
+        return cls(**given)
+
+    @classmethod
+    def connect(cls, **given: Any) -> Self:  # noqa: ANN401 - those of the constructor
+        """The same for services: its start() and stop() raise RuntimePermissionError."""
+        return cls(may_run=False, **given)
+
+    def with_snapshot_store(self, store: SnapshotStore) -> Self:
+        """Uses another store of snapshots for reads through ``snapshots``; returns the manager itself."""
+        self._snapshot_store = store
+        return self
+
+    @property
+    @override
+    def snapshots(self) -> SnapshotStore:
+        return self._snapshot_store or super().snapshots
+
+
+def connect(**given: Any) -> Manager:  # noqa: ANN401 - those of Manager
+    """A handle for services; see :meth:`Manager.connect`."""
+    return Manager.connect(**given)
+
+
+class _OpenOnUse:
+    """Opens store and app at the first call, anew in a forked child; closes them once."""
+
+    def __init__(
+        self, settings: ProcessSettings, config: RuntimeConfig | None, app: Celery | None, clock: Clock | None
+    ) -> None:
+        self._settings = settings
+        self._asked = config
+        self._app = app
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._pid = 0
+        self._opened: tuple[Store, Committer] | None = None
+        self._closed = False
+
+    @property
+    def store(self) -> Store:
+        return self._open()[0]
+
+    @property
+    def committer(self) -> Committer:
+        return self._open()[1]
+
+    @property
+    def config(self) -> RuntimeConfig:
+        return self.store.config
+
+    def close(self) -> None:
+        """Closes what was opened; idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._opened is not None and self._pid == os.getpid():
+                self._opened[0].close()
+            self._opened = None
+
+    def _open(self) -> tuple[Store, Committer]:
+        opened = self._opened
+        if opened is not None and self._pid == os.getpid():
+            return opened
+        if self._pid not in (0, os.getpid()):
+            # The fork copied a lock that another thread may have held.
+            self._lock = threading.RLock()
+        with self._lock:
+            if self._closed:
+                raise EventStoreClosedError(message="this manager is closed; make a new one")
+            if self._opened is None or self._pid != os.getpid():
+                self._opened = self._make()
+                self._pid = os.getpid()
+            return self._opened
+
+    def _make(self) -> tuple[Store, Committer]:
+        from ares_celery.celery_app.factory import create_app
+        from ares_celery.celery_app.launcher import CeleryLauncher
+        from ares_celery.store.redis.open import open_store
+
+        store = open_store(self._settings, self._asked)
+        app = self._app or create_app(self._settings, set_as_current=False)
+        return store, Committer(store, store.config, CeleryLauncher(app, store.namespace), clock=self._clock)

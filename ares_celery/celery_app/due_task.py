@@ -1,0 +1,114 @@
+"""The base of our tasks: waiting happens in the store, never in a message with an ETA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from celery import Task
+from typing_extensions import override
+
+from ares_celery.celery_app.launcher import refuse_eager
+from ares_celery.celery_app.names import NAMESPACE_HEADER
+from ares_celery.celery_app.routing import send_home
+from ares_celery.errors import AresError, OperationNotSupportedError
+
+if TYPE_CHECKING:
+    from celery.result import AsyncResult
+
+__all__ = ["TIME_LIMIT", "AgentTask", "AresTask"]
+
+#: Seconds, ten years. None and 0 fall back to the fleet's task_time_limit, which would kill agents.
+TIME_LIMIT: Final = 10 * 365 * 24 * 3600
+
+
+class AresTask(Task[..., Any]):
+    """Options that all our tasks carry themselves, whatever the settings of the app they live in."""
+
+    abstract = True
+    #: Early: a message is a nudge, and what a late one redelivers would run twice.
+    acks_late = False
+    #: Celery's own loop around lost workers has no backoff and no cap.
+    reject_on_worker_lost = False
+    retry_on_worker_lost = False
+    ignore_result = False
+    track_started = True
+    store_errors_even_if_ignored = False
+    serializer = "json"
+    #: One second below the hard one, which Celery demands to be larger.
+    soft_time_limit = TIME_LIMIT - 1
+    time_limit = TIME_LIMIT
+    #: The store counts attempts.
+    max_retries = None
+    rate_limit = None
+    #: Refusals and agents' own failures are told by their results and logged where they arise: no second traceback.
+    throws = (AresError,)
+    #: Of the app; filled in when the task is added to it.
+    ares_namespace: str = ""
+
+    @override
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        **options: Any,
+    ) -> AsyncResult[Any]:
+        """Sends the task now.
+
+        Raises:
+            OperationNotSupportedError: A countdown or eta was given, or the app runs its tasks eagerly.
+        """
+        refuse_eager(self.app, self.name)
+        if options.get("countdown") or options.get("eta"):
+            raise OperationNotSupportedError(
+                operation=f"countdown or eta on task {self.name}",
+                reason="the worker that holds such a message loses it when it dies; send it when it is due",
+            )
+        send: Any = super().apply_async
+        return cast("AsyncResult[Any]", send(args, kwargs, task_id, producer, link, link_error, shadow, **options))
+
+    @override
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the body, unless the message is meant for another namespace."""
+        refuse_eager(self.app, self.name)
+        meant = self.request.get(NAMESPACE_HEADER)
+        own = self.ares_namespace
+        if meant is not None and own and meant != own:
+            return {"noop": send_home(self.app, own, self.name, self.request, (args, kwargs))}
+        if self.request.called_directly:
+            return super().__call__(*args, **kwargs)
+        # Celery's own would push an empty request over that of the worker, and a retry would not know its message.
+        return self.run(*args, **kwargs)
+
+
+class AgentTask(AresTask):
+    """Base of the two tasks that host agents."""
+
+    abstract = True
+    Request = "ares_celery.celery_app.request:AgentRequest"
+
+    @override
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        **options: Any,
+    ) -> AsyncResult[Any]:
+        """Sends the task now; a retry (``Task.retry``) is not sent at all.
+
+        The commit that failed the attempt has set its deadline in the store already, and the sweep sends the message
+        when it is due, with this task id and these retries. Celery's own retry does the rest: state, event, result.
+        """
+        if options.get("retries") and task_id is not None:
+            return self.AsyncResult(task_id)
+        return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)

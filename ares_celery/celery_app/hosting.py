@@ -1,0 +1,30 @@
+"""The host of one process, put together."""
+
+from __future__ import annotations
+
+from ares_celery.agents.registry import REGISTRY
+from ares_celery.runtime.commits import Committer
+from ares_celery.runtime.host import ProcessHost
+from ares_celery.runtime.process_identity import ProcessIdentity
+from ares_celery.store.redis.store import RedisStore
+
+__all__ = ["open_host"]
+
+
+def open_host(store: RedisStore, committer: Committer, *, exclusive: bool) -> ProcessHost:
+    """Makes the host that all agents of this process share.
+
+    Args:
+        store: The namespace, opened in this process.
+        committer: Through which every change of a life goes.
+        exclusive: The process hosts one agent at a time, so whatever it leaves behind is ended.
+    """
+    return ProcessHost(
+        store=store,
+        config=store.config,
+        committer=committer,
+        registry=REGISTRY,
+        open_async=store.open_async,
+        wakeups=store.wakeups(ProcessIdentity.current().encode()),
+        exclusive=exclusive,
+    )

@@ -1,0 +1,76 @@
+"""Sends nudges as Celery messages; nothing depends on their arrival."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from celery import Celery
+from typing_extensions import override
+
+from ares_celery.celery_app.names import NAMESPACE_HEADER, RESURRECT_AGENT, RUN_AGENT, queue_name
+from ares_celery.errors import OperationNotSupportedError
+from ares_celery.model.plan import Nudge
+from ares_celery.runtime.ports import Launcher
+
+__all__ = ["PUBLISH_RETRIES", "CeleryLauncher", "refuse_eager"]
+
+#: Bounded on purpose: the deadline `nudge` or `attempt` in the store sends the message again, so waiting gains nothing.
+PUBLISH_RETRIES: Final = {"max_retries": 2, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2}
+
+
+class CeleryLauncher(Launcher):
+    """Publishes ``ares.run_agent`` and ``ares.resurrect_agent``.
+
+    Every message has a fresh task id, but for Celery's own retries, as workers remember revoked ids for hours.
+
+    Args:
+        app: Publishes; the tasks need not be registered in it.
+        namespace: Whose queues the messages go to.
+
+    Example:
+        CeleryLauncher(app, "ares").launch(nudge)
+    """
+
+    def __init__(self, app: Celery, namespace: str) -> None:
+        self._app = app
+        self._namespace = namespace
+
+    @override
+    def launch(self, nudge: Nudge) -> None:
+        """Publishes the nudge; may raise what Kombu raises when the broker is away."""
+        name = RESURRECT_AGENT if nudge.resurrect else RUN_AGENT
+        refuse_eager(self._app, name)
+        self._app.send_task(
+            name,
+            args=(nudge.agent_id, nudge.epoch),
+            task_id=nudge.task_id or uuid.uuid4().hex,
+            queue=queue_name(self._namespace, nudge.queue),
+            root_id=f"{nudge.agent_id}@{nudge.epoch}",
+            retries=nudge.retries,
+            # What Flower and logs show: no config, no state, nothing secret.
+            argsrepr=f"({str(nudge.agent_id)!r}, {nudge.epoch})",
+            kwargsrepr=f"{{'incarnation': {nudge.incarnation}}}",
+            serializer="json",
+            retry=True,
+            retry_policy=PUBLISH_RETRIES,
+            # Tells the sender that it will not wait for the result, or its backend would subscribe to it for ever ...
+            ignore_result=True,
+            # ... while the header tells the worker that the result is to be stored.
+            headers={NAMESPACE_HEADER: self._namespace, "ignore_result": False},
+            add_to_parent=False,
+        )
+
+
+def refuse_eager(app: Celery, task: str) -> None:
+    """Refuses to act in an app whose tasks run in the caller.
+
+    Raises:
+        OperationNotSupportedError: ``task_always_eager`` is set.
+    """
+    if app.conf.task_always_eager:
+        raise OperationNotSupportedError(
+            operation=f"task {task}",
+            reason="task_always_eager is set, and an agent cannot live in its caller; unset it, or use Manager.local()",
+            setting="task_always_eager",
+        )

@@ -1,0 +1,125 @@
+"""Where our parts join a worker's life: made before its children, ready, shutting down, gone."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from celery import Celery
+from celery.signals import (
+    after_setup_logger,
+    after_setup_task_logger,
+    worker_init,
+    worker_process_init,
+    worker_process_shutdown,
+    worker_ready,
+    worker_shutdown,
+    worker_shutting_down,
+)
+
+from ares_celery.agents.registry import load_modules
+from ares_celery.celery_app.drain import DrainLine
+from ares_celery.celery_app.log import tag_handlers
+from ares_celery.celery_app.names import CONTROL_QUEUE, SUPERVISION_QUEUE, queue_kind
+from ares_celery.celery_app.services import WorkerServices
+from ares_celery.celery_app.wiring import Wiring
+from ares_celery.runtime.offspring import lead_process_group
+
+__all__ = ["connect_worker"]
+
+log: Final = logging.getLogger(__name__)
+
+_NOT_AGENTS: Final = frozenset({SUPERVISION_QUEUE, CONTROL_QUEUE})
+
+
+def connect_worker(app: Celery, wiring: Wiring) -> None:
+    """Makes every worker of this app that consumes one of our queues supervise, drain and host.
+
+    Other workers, and other apps of the process, are left alone.
+    """
+
+    def on_init(sender: Any = None, **_: object) -> None:  # noqa: ANN401 - Celery's WorkController
+        if sender is None or sender.app is not app:
+            return
+        kinds = _kinds_consumed(app, wiring.namespace)
+        if kinds:
+            _WorkerHooks(wiring, str(sender.hostname), hosts_agents=bool(kinds - _NOT_AGENTS)).connect()
+
+    worker_init.connect(on_init, weak=False, dispatch_uid=f"ares-init-{id(app)}")
+
+
+def _kinds_consumed(app: Celery, namespace: str) -> set[str]:
+    """Our queues, without the namespace, that the worker reads."""
+    names: list[str] = list(app.amqp.queues.consume_from)
+    return {kind for name in names if (kind := queue_kind(namespace, name)) is not None}
+
+
+class _WorkerHooks:
+    """The hooks of one worker; each does little, as Celery waits for it."""
+
+    def __init__(self, wiring: Wiring, worker: str, *, hosts_agents: bool) -> None:
+        self._wiring = wiring
+        self._worker = worker
+        self._hosts_agents = hosts_agents
+
+    def connect(self) -> None:
+        """Before the pool is made: children inherit the agent types and the drain line."""
+        self._load_agents()
+        # The last hooks of an earlier worker in this process, as in tests, must not answer for this one.
+        uid = "ares-worker"
+        for signal, hook in (
+            (after_setup_logger, self._on_logger),
+            (after_setup_task_logger, self._on_logger),
+            (worker_process_init, self._on_child_init),
+            (worker_process_shutdown, self._on_child_end),
+            (worker_ready, self._on_ready),
+            (worker_shutting_down, self._on_shutting_down),
+            (worker_shutdown, self._on_shutdown),
+        ):
+            signal.disconnect(dispatch_uid=uid)
+            signal.connect(hook, weak=False, dispatch_uid=uid)
+        self._wiring.drain = DrainLine()
+        self._wiring.services = WorkerServices(self._wiring.open_ports, self._worker, hosts_agents=self._hosts_agents)
+
+    def _load_agents(self) -> None:
+        """A worker that cannot import its agents must not start: it would take their messages and fail each."""
+        try:
+            modules = load_modules(self._wiring.settings.agent_modules)
+        except Exception as error:
+            # Celery logs what a hook raises and goes on; only this ends the worker.
+            log.critical("agent modules cannot be loaded", exc_info=error)
+            raise SystemExit(f"ARES_AGENT_MODULES cannot be loaded: {type(error).__name__}: {error}") from error
+        log.info("agent modules: %s", ", ".join(modules) or "none")
+
+    def _on_logger(self, logger: logging.Logger | None = None, **_: object) -> None:
+        if logger is not None:
+            tag_handlers(logger)
+
+    def _on_ready(self, **_: object) -> None:
+        wiring = self._wiring
+        if wiring.drain is not None and wiring.services is not None:
+            wiring.drain.watch(wiring.drain_host)
+            wiring.services.start()
+
+    def _on_child_init(self, **_: object) -> None:
+        """In a pool child, right after its fork."""
+        wiring = self._wiring
+        if wiring.drain is None:
+            return
+        wiring.is_pool_child = True
+        lead_process_group()
+        wiring.drain.become_child()
+        wiring.drain.watch(wiring.drain_host)
+
+    def _on_shutting_down(self, **_: object) -> None:
+        """In signal context: one system call."""
+        self._wiring.begin_drain()
+
+    def _on_child_end(self, **_: object) -> None:
+        self._wiring.close()
+
+    def _on_shutdown(self, **_: object) -> None:
+        services, self._wiring.services = self._wiring.services, None
+        if services is not None:
+            services.close()
+        self._wiring.close()

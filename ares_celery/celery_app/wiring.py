@@ -1,0 +1,173 @@
+"""What belongs to one app in one process: store, committer, host; opened on first use and anew after a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from contextlib import AbstractContextManager
+from typing import Any, Final, cast
+
+from celery import Celery
+
+from ares_celery.celery_app.drain import DrainLine
+from ares_celery.celery_app.hosting import open_host
+from ares_celery.celery_app.launcher import CeleryLauncher
+from ares_celery.celery_app.services import WorkerServices
+from ares_celery.config import ProcessSettings, RuntimeConfig
+from ares_celery.errors import OperationNotSupportedError
+from ares_celery.ids import AgentId, Epoch
+from ares_celery.model.plan import nudge_for
+from ares_celery.runtime.commits import Committer
+from ares_celery.runtime.host import ProcessHost
+from ares_celery.store.base import Store
+from ares_celery.store.redis.open import open_store
+from ares_celery.store.redis.store import RedisStore
+
+__all__ = ["Wiring", "wiring_of"]
+
+log: Final = logging.getLogger(__name__)
+
+_ATTRIBUTE: Final = "ares_wiring"
+
+
+class Wiring:
+    """Everything of ours that an app's processes share between tasks; also the ports of a Manager.
+
+    Safe to share between threads. After a fork the child opens its own; what it inherited is left to its parent.
+
+    Args:
+        app: The app that the tasks are in.
+        settings: Where the namespace is.
+        config: Settings for a namespace that this process is the first to open.
+    """
+
+    def __init__(self, app: Celery, settings: ProcessSettings, config: RuntimeConfig | None = None) -> None:
+        self.app = app
+        self.settings = settings
+        self.services: WorkerServices | None = None
+        self.drain: DrainLine | None = None
+        #: This process is a child of a prefork pool: one agent at a time, in the main thread.
+        self.is_pool_child = False
+        self._asked = config
+        self._lock = threading.RLock()
+        self._store: RedisStore | None = None
+        self._committer: Committer | None = None
+        self._host: ProcessHost | None = None
+        vars(app)[_ATTRIBUTE] = self
+        _call_in_forked_child(weakref.WeakMethod(self._forget_all))
+
+    # -- the ports of a Manager ---------------------------------------------------------------------------------------
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self.settings.namespace
+
+    @property
+    def store(self) -> Store:
+        """The open namespace. Raises StoreUnavailableError, NamespaceMismatchError and the like."""
+        return self._opened()[0]
+
+    @property
+    def committer(self) -> Committer:
+        """The loop for every change."""
+        return self._opened()[1]
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The namespace's settings."""
+        return self.store.config
+
+    def open_ports(self) -> tuple[Store, Committer]:
+        """Store and committer together."""
+        return self._opened()
+
+    def close(self) -> None:
+        """Ends the host and closes the store; the next use opens them again."""
+        with self._lock:
+            host, self._host = self._host, None
+            store, self._store, self._committer = self._store, None, None
+        if host is not None:
+            host.close()
+        if store is not None:
+            store.close()
+
+    def _opened(self) -> tuple[RedisStore, Committer]:
+        with self._lock:
+            if self._store is None or self._committer is None:
+                store = open_store(self.settings, self._asked)
+                launcher = CeleryLauncher(self.app, store.namespace)
+                self._store, self._committer = store, Committer(store, store.config, launcher)
+            return self._store, self._committer
+
+    def _forget_all(self) -> None:
+        """Drops, in a forked child, what belongs to the parent; nothing is closed, as its sockets are shared."""
+        self._lock = threading.RLock()
+        self._store = self._committer = self._host = self.services = None
+
+    # -- hosting ------------------------------------------------------------------------------------------------------
+
+    def host(self) -> ProcessHost:
+        """The host of this process, made for its first agent."""
+        with self._lock:
+            if self._host is None:
+                store, committer = self._opened()
+                self._host = open_host(store, committer, exclusive=self.is_pool_child)
+                if self.is_draining:
+                    self._host.drain()
+            return self._host
+
+    @property
+    def is_draining(self) -> bool:
+        """This process takes no agents any more."""
+        return self.drain is not None and self.drain.is_draining
+
+    def begin_drain(self) -> None:
+        """The worker shuts down: every agent snapshots and releases. Safe in a signal handler."""
+        if self.drain is not None:
+            self.drain.begin()
+
+    def drain_host(self) -> None:
+        """Tells the host of this process, if there is one."""
+        host = self._host
+        if host is not None:
+            host.drain()
+
+    def term_is_hint(self) -> AbstractContextManager[None]:
+        """While it is entered, a pool child that gets SIGTERM drains instead of dying."""
+        if self.drain is None or not self.is_pool_child:
+            return contextlib.nullcontext()
+        return self.drain.term_is_hint()
+
+    def send_again(self, agent_id: AgentId, epoch: Epoch) -> None:
+        """Gives a message to another worker, if it is still wanted; a deadline does so too, but later."""
+        record = self.store.read(agent_id).record
+        if record is None or record.epoch != epoch or record.hosted:
+            return
+        CeleryLauncher(self.app, self.namespace).launch(nudge_for(record, fresh=True))
+
+
+def wiring_of(app: Celery) -> Wiring:
+    """The wiring of an app that has our tasks.
+
+    Raises:
+        OperationNotSupportedError: It has not.
+    """
+    wiring: Any = vars(app).get(_ATTRIBUTE)
+    if wiring is None:
+        raise OperationNotSupportedError(
+            operation=f"app {app.main!r}", reason="it has none of our tasks; make it with create_app()"
+        )
+    return cast("Wiring", wiring)
+
+
+def _call_in_forked_child(method: weakref.WeakMethod[Any]) -> None:
+    def call() -> None:
+        alive = method()
+        if alive is not None:
+            alive()
+
+    os.register_at_fork(after_in_child=call)

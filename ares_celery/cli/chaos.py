@@ -1,0 +1,29 @@
+"""``ares chaos``: faults on purpose, in namespaces that allow them."""
+
+from __future__ import annotations
+
+import click
+
+from ares_celery.cli.apps import Session, pass_session
+from ares_celery.cli.output import output_option, print_facts, print_json
+
+__all__ = ["chaos"]
+
+
+@click.group()
+def chaos() -> None:
+    """Faults on purpose; refused unless the namespace's `chaos` is on."""
+
+
+@chaos.command()
+@click.argument("agent_id", metavar="ID")
+@click.option("--force", is_flag=True, help="Also when other agents live in the same process.")
+@output_option
+@pass_session
+def kill(session: Session, agent_id: str, force: bool, output: str) -> None:  # noqa: FBT001 - click passes by name
+    """Send SIGKILL to the process that hosts agent ID."""
+    killed = session.manager.kill_agent(agent_id, force=force)
+    if output == "json":
+        print_json(killed)
+    else:
+        print_facts(killed)

@@ -1,0 +1,64 @@
+"""The command ``ares``; the same tree is ``celery -A APP ares``. Commands import what they need when they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from typing_extensions import override
+
+from ares_celery.cli.agents import agents
+from ares_celery.cli.apps import Session
+from ares_celery.cli.chaos import chaos
+from ares_celery.cli.config import config
+from ares_celery.cli.demo.command import demo
+from ares_celery.cli.exit_codes import exit_code_of
+from ares_celery.cli.output import clean, say
+from ares_celery.cli.runtime import runtime
+from ares_celery.cli.supervisor import supervisor
+from ares_celery.cli.up import up
+from ares_celery.cli.version import version
+from ares_celery.errors import AresError
+
+__all__ = ["cli", "main"]
+
+
+class _ErrorsAsExitCodes(click.Group):
+    """Turns our errors into one line on stderr and an exit code; any other exception is a bug and shows its traceback."""
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AresError as error:
+            say(f"ares: {clean(str(error))}")
+            ctx.exit(exit_code_of(error))
+
+
+@click.group(cls=_ErrorsAsExitCodes, name="ares", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-A", "--app", "app", metavar="APP", help="The Celery app; default ARES_APP, then workers.app, then ours.")
+@click.pass_context
+def cli(ctx: click.Context, app: str | None) -> None:
+    """Agents that outlive their processes, on Celery and Redis.
+
+    `ares demo` shows it, `ares up` gives you a fleet to play with.
+
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 timed out, 5 precondition, 6 store unreachable.
+    """
+    celery: Any = ctx.obj
+    session = Session(app, given=None if app else getattr(celery, "app", None))
+    ctx.obj = session
+    ctx.call_on_close(session.close)
+
+
+for _command in (up, demo, version, runtime, config, agents, chaos, supervisor):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """The console script."""
+    cli(prog_name="ares")
+
+
+if __name__ == "__main__":
+    main()

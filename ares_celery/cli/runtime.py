@@ -1,0 +1,53 @@
+"""``ares runtime``: the switch for a whole namespace."""
+
+from __future__ import annotations
+
+import click
+
+from ares_celery.cli.apps import Session, pass_session
+from ares_celery.cli.options import why_options
+from ares_celery.cli.output import output_option, print_facts, print_json, say
+
+__all__ = ["runtime"]
+
+
+@click.group()
+def runtime() -> None:
+    """Start, stop and look at the whole namespace."""
+
+
+@runtime.command()
+@why_options
+@pass_session
+def start(session: Session, reason: str, actor: str) -> None:
+    """Let agents run: those that should are launched. On a running namespace: no effect."""
+    session.manager.start(reason=reason, actor=actor)
+    say(f"the runtime of namespace {session.store.namespace} runs")
+
+
+@runtime.command()
+@why_options
+@pass_session
+def stop(session: Session, reason: str, actor: str) -> None:
+    """End every agent in order and keep all from starting until `ares runtime start`."""
+    session.manager.stop(reason=reason, actor=actor)
+    say(f"the runtime of namespace {session.store.namespace} is stopped; `ares runtime start` lets it run again")
+
+
+@runtime.command()
+@output_option
+@pass_session
+def status(session: Session, output: str) -> None:
+    """Show the namespace in numbers."""
+    runtime, stats = session.store.runtime(), session.manager.stats()
+    facts: dict[str, object] = {
+        "namespace": session.store.namespace,
+        "state": runtime.state.value,
+        "reason": runtime.reason,
+        "actor": runtime.actor,
+        **stats.model_dump(),
+    }
+    if output == "json":
+        print_json(facts)
+    else:
+        print_facts(facts)

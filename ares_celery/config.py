@@ -1,0 +1,223 @@
+"""Settings: those of the process, from the environment, and those of the namespace, which Redis holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ares_celery.errors import InvalidSettingError
+from ares_celery.ids import check_namespace
+from ares_celery.model.agent import AgentSpec
+from ares_celery.model.durations import Duration, OptionalDuration, Size
+from ares_celery.model.restart import LifecyclePolicy
+
+__all__ = ["ProcessSettings", "RuntimeConfig", "default_config"]
+
+_ZERO = timedelta(0)
+#: Duration fields in which zero has a meaning.
+_MAY_BE_ZERO = frozenset({"startup_grace", "restart_period"})
+
+
+class RuntimeConfig(BaseModel):
+    """Settings of a namespace: the same for everyone, stored when the namespace is made.
+
+    Durations are timedeltas, seconds, or text such as ``500ms``, ``10s``, ``2m``, ``1h``; sizes bytes or ``1MiB``.
+
+    Raises:
+        InvalidSettingError: A value cannot work; the error names the field (via :meth:`parse`; the constructor raises
+            pydantic's ValidationError, which names it too).
+
+    Example:
+        >>> RuntimeConfig(heartbeat_interval="500ms", lease_ttl=2).lease_ttl.total_seconds()
+        2.0
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    #: How often beat asks for a sweep and agents' is_alive is judged.
+    health_check_interval: Duration = timedelta(seconds=10)
+    #: Charged deaths of one agent until it is parked; 0 = unlimited.
+    max_restarts_per_agent: Annotated[int, Field(ge=0)] = 10
+    #: Events after a snapshot that recovery reads in one go; above it, `replay_overflow` decides.
+    max_replay_events: int = 10_000
+    #: How long an agent may take to end after it was asked to.
+    agent_stop_timeout: Duration = timedelta(seconds=10)
+    #: How long stop() of the whole runtime may take.
+    overall_stop_timeout: Duration = timedelta(seconds=30)
+    #: How long one attempt of a recovery may take.
+    restore_timeout: Duration = timedelta(seconds=60)
+    #: How often an incarnation renews its lease.
+    heartbeat_interval: Duration = timedelta(seconds=2)
+    #: How long a lease holds without renewal; at least two heartbeats.
+    lease_ttl: Duration = timedelta(seconds=8)
+    #: How long an incarnation may take from its claim until its code runs.
+    start_timeout: Duration = timedelta(seconds=60)
+    #: Recoveries in a row that may fail until the agent is parked.
+    restore_attempts: Annotated[int, Field(ge=1)] = 5
+    #: Wait before the second try; doubled each time.
+    restore_backoff: Duration = timedelta(seconds=1)
+    #: Longest wait between tries.
+    restore_backoff_max: Duration = timedelta(seconds=30)
+    #: Fraction of a wait that chance may take away.
+    restore_jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
+    #: Deaths older than this no longer count; None = all count for ever.
+    restart_period: OptionalDuration = None
+    #: Longest sleep of the sweep thread.
+    sweep_interval: Duration = timedelta(milliseconds=250)
+    #: Running that long forgets failures in a row.
+    stable_after: Duration = timedelta(seconds=10)
+    #: No liveness verdict this long after a start.
+    startup_grace: Duration = _ZERO
+    #: False answers of is_alive in a row that are forgiven.
+    allowed_misses: Annotated[int, Field(ge=0)] = 0
+    #: How often a running agent is snapshotted; at most this much is replayed by time.
+    snapshot_interval: Duration = timedelta(seconds=60)
+    #: Events after which a snapshot is taken; below max_replay_events.
+    snapshot_every_events: Annotated[int, Field(ge=1)] = 1_000
+    #: Snapshots kept, newest first.
+    snapshots_kept: Annotated[int, Field(ge=1, le=100)] = 3
+    #: Longer histories: "full" replays all, "newest" only the last max_replay_events.
+    replay_overflow: Annotated[str, Field(pattern="^(full|newest)$")] = "full"
+    #: A gap or a damaged event: "fail" parks the agent, "warn" goes on with an event.
+    integrity: Annotated[str, Field(pattern="^(fail|warn)$")] = "fail"
+    #: How long a worker that shuts down waits for its agents.
+    drain_timeout: Duration = timedelta(seconds=20)
+    #: Largest event payload in bytes.
+    max_event_bytes: Annotated[Size, Field(ge=1)] = 1 << 20
+    #: How long finished checkpoints are kept.
+    checkpoint_retention: Duration = timedelta(hours=24)
+    #: Parts the keys are spread over; fixed when the namespace is made.
+    shards: Annotated[int, Field(ge=1, le=1024)] = 16
+    #: Faults may be injected.
+    chaos: bool = False
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _positive(cls, value: Any, info: Any) -> Any:  # noqa: ANN401 - pydantic hands every field in
+        if isinstance(value, timedelta) and (value < _ZERO or (value == _ZERO and info.field_name not in _MAY_BE_ZERO)):
+            message = "must be longer than zero"
+            raise ValueError(message)
+        return value
+
+    @field_validator("max_replay_events", mode="after")
+    @classmethod
+    def _replay_default(cls, value: int) -> int:
+        return value if value > 0 else 10_000
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.lease_ttl < 2 * self.heartbeat_interval:
+            message = f"lease_ttl={self.lease_ttl} must be at least two heartbeat_intervals ({self.heartbeat_interval})"
+            raise ValueError(message)
+        if self.snapshot_every_events >= self.max_replay_events:
+            message = "snapshot_every_events must stay below max_replay_events"
+            raise ValueError(message)
+        return self
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> RuntimeConfig:
+        """Builds a config from untyped values.
+
+        Raises:
+            InvalidSettingError: With the first field that is wrong, its value and why.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise _as_setting(error) from error
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> RuntimeConfig:
+        """Reads ``ARES_<FIELD>`` for every field; absent ones keep their default.
+
+        Example:
+            >>> RuntimeConfig.from_env({"ARES_LEASE_TTL": "5s"}).lease_ttl.total_seconds()
+            5.0
+        """
+        source = os.environ if environ is None else environ
+        found = {name: source[f"ARES_{name.upper()}"] for name in cls.model_fields if f"ARES_{name.upper()}" in source}
+        return cls.parse(found)
+
+    def policy_for(self, spec: AgentSpec | None) -> LifecyclePolicy:
+        """The numbers that decide the life of an agent with this spec; the spec's own win."""
+        own = spec or AgentSpec(id="-", type="-")
+        cap = own.max_restarts if own.max_restarts is not None else self.max_restarts_per_agent
+        return LifecyclePolicy(
+            restart=own.restart,
+            max_restarts=cap,
+            restart_period=own.restart_period or self.restart_period or None,
+            restore_attempts=own.restore_attempts or self.restore_attempts,
+            backoff=own.backoff or self.restore_backoff,
+            backoff_max=own.backoff_max or self.restore_backoff_max,
+            jitter=self.restore_jitter if own.jitter is None else own.jitter,
+            stable_after=own.stable_after or self.stable_after,
+            agent_stop_timeout=self.agent_stop_timeout,
+            start_timeout=self.start_timeout,
+            lease_ttl=self.lease_ttl,
+        )
+
+
+def default_config() -> RuntimeConfig:
+    """The settings of a namespace that nobody configured.
+
+    Example:
+        >>> default_config().max_restarts_per_agent
+        10
+    """
+    return RuntimeConfig()
+
+
+def _as_setting(error: ValidationError) -> InvalidSettingError:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"]) or "settings"
+    value = first.get("input")
+    shown = value if isinstance(value, (str, int, float, bool, type(None))) else str(type(value).__name__)
+    return InvalidSettingError(field=name, value=shown, problem=str(first["msg"]).removeprefix("Value error, "))
+
+
+class ProcessSettings(BaseModel):
+    """Where this process finds its namespace; from ``ARES_*`` or given.
+
+    Example:
+        >>> ProcessSettings.from_env({"ARES_NAMESPACE": "shop"}).namespace
+        'shop'
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    broker_url: str | None = None
+    result_url: str | None = None
+    namespace: Annotated[str, Field(min_length=1)] = "ares"
+    #: None = the default `workers.agents`, which may be missing; a named module may not.
+    agent_modules: tuple[str, ...] | None = None
+    app: str | None = None
+
+    @field_validator("namespace")
+    @classmethod
+    def _namespace(cls, value: str) -> str:
+        return check_namespace(value)
+
+    @field_validator("agent_modules", mode="before")
+    @classmethod
+    def _modules(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> ProcessSettings:  # noqa: ANN401
+        """Reads ``ARES_REDIS_URL`` and its like; a given value that is not None wins."""
+        source = os.environ if environ is None else environ
+        values: dict[str, Any] = {
+            name: source[f"ARES_{name.upper()}"] for name in cls.model_fields if source.get(f"ARES_{name.upper()}")
+        }
+        values.update({name: value for name, value in given.items() if value is not None})
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise _as_setting(error) from error

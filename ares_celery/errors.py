@@ -1,0 +1,399 @@
+"""Every error that leaves the product, and the signals that end an agent's code.
+
+One tree, rooted at :class:`AresError`. Each error carries its data in one JSON-able dict, its only positional argument,
+so that nothing is lost on the way through Celery's JSON results: a caller without this package reads
+``exc.args[0]["code"]``, a caller with it gets the class back.
+
+Example:
+    >>> error = AgentNotFoundError(agent_id="counter-1")
+    >>> error.code, error.args[0]["agent_id"]
+    ('agent_not_found', 'counter-1')
+    >>> str(AgentNotFoundError(error.args[0])) == str(error)
+    True
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "AgentAlreadyRegisteredError",
+    "AgentFailedError",
+    "AgentNotFoundError",
+    "AgentNotRunningError",
+    "AgentParkedError",
+    "AgentSignal",
+    "AgentTypeError",
+    "AresError",
+    "BudgetExceededError",
+    "ChaosDisabledError",
+    "CheckpointSchemaVersionError",
+    "EventIntegrityError",
+    "EventStoreClosedError",
+    "EventTooLargeError",
+    "FencedError",
+    "FencedSignal",
+    "InvalidAgentIdError",
+    "InvalidConfigError",
+    "InvalidSettingError",
+    "LeaseLostError",
+    "MailboxFullError",
+    "NamespaceMismatchError",
+    "NilAgentError",
+    "NilFactoryError",
+    "NotFoundError",
+    "OperationNotSupportedError",
+    "ProcessTimeoutError",
+    "RuntimeAlreadyStartedError",
+    "RuntimePermissionError",
+    "RuntimeStoppedError",
+    "SnapshotTooLargeError",
+    "StopSignal",
+    "StoreUnavailableError",
+    "StreamNotFoundError",
+    "UnknownAgentTypeError",
+    "UnserialisableError",
+    "UnsupportedServerError",
+    "VersionConflictError",
+    "WaitTimeoutError",
+    "error_from_wire",
+]
+
+
+class AresError(Exception):
+    """The root of every error of the product.
+
+    Attributes:
+        code: Stable snake_case name of the kind; safe to branch on in other languages.
+        fields: All data of the error, JSON-able; the same dict is ``args[0]``.
+    """
+
+    code: ClassVar[str] = "ares_error"
+    template: ClassVar[str] = "the operation failed"
+
+    def __init__(self, data: Mapping[str, Any] | None = None, /, **fields: object) -> None:
+        """Builds the error from named fields, or from the dict that came over the wire."""
+        content: dict[str, Any] = {"code": self.code, **(data or {}), **fields}
+        if "message" not in content:
+            content["message"] = self.template.format_map(_Known(content))
+        super().__init__(content)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All data of the error: code, message and what the class adds."""
+        return cast("dict[str, Any]", self.args[0])
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the fields of an error are JSON values
+        """Reads a field as an attribute: ``error.agent_id``."""
+        if name.startswith("__") or not self.args:
+            raise AttributeError(name)
+        try:
+            return self.args[0][name]
+        except (KeyError, TypeError):
+            raise AttributeError(name) from None
+
+    @override
+    def __str__(self) -> str:
+        """The sentence for people."""
+        return str(self.fields["message"])
+
+
+class _Known(dict[str, Any]):
+    """Formats a template although a field is absent: the error must not hide behind a KeyError."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+class NotFoundError(AresError, LookupError):
+    """Something that was named does not exist."""
+
+    code = "not_found"
+
+
+class AgentNotFoundError(NotFoundError):
+    """No agent of this id exists in the namespace."""
+
+    code = "agent_not_found"
+    template = "agent {agent_id!r} does not exist; `ares agents ls` lists those that do"
+
+
+class StreamNotFoundError(NotFoundError):
+    """The event stream was not named, or cannot exist."""
+
+    code = "stream_not_found"
+    template = "stream {stream_id!r} cannot exist; a stream is named by its agent's id"
+
+
+class AgentAlreadyRegisteredError(AresError):
+    """The agent is already meant to run; `if_exists` says what to do instead."""
+
+    code = "agent_already_registered"
+    template = (
+        "agent {agent_id!r} exists and is meant to be {desired} (state {state}); pass if_exists='return', 'restart' or "
+        "'update', or stop it first"
+    )
+
+
+class RuntimeStoppedError(AresError):
+    """The namespace's runtime is stopped; nothing starts until `start()`."""
+
+    code = "runtime_stopped"
+    template = "the runtime of namespace {namespace!r} is {state}; call start() or `ares runtime start` first"
+
+
+class RuntimePermissionError(AresError):
+    """This handle may not start or stop the whole runtime."""
+
+    code = "runtime_permission"
+    template = "a handle made by connect() may not {operation} the runtime; use Manager.from_env() for that"
+
+
+class RuntimeAlreadyStartedError(AresError):
+    """`start()` was called a second time on one handle."""
+
+    code = "runtime_already_started"
+    template = "this handle has started the runtime already; call stop() before start()"
+
+
+class AgentNotRunningError(AresError):
+    """The agent is in a state that this operation does not accept."""
+
+    code = "agent_not_running"
+    template = "agent {agent_id!r} is {state}; {operation} needs it to run"
+
+
+class AgentParkedError(AresError):
+    """The agent was given up on and waits for a person."""
+
+    code = "agent_parked"
+    template = (
+        "agent {agent_id!r} is parked ({cause}): {reason}; look at `ares agents show {agent_id}`, then "
+        "`ares agents restart {agent_id}`"
+    )
+
+
+class AgentFailedError(AresError):
+    """The agent's own code raised; type, message and traceback are those of its exception."""
+
+    code = "agent_failed"
+    template = "agent {agent_id!r} failed: {type}: {error}"
+
+
+class ProcessTimeoutError(AresError, TimeoutError):
+    """No answer arrived in time; the message stays in the inbox, and the same message id asks for its answer again."""
+
+    code = "process_timeout"
+    template = (
+        "agent {agent_id!r} did not answer message {message_id!r} within {timeout} s; it stays in the inbox: call "
+        "again with the same message_id to get its answer"
+    )
+
+
+class WaitTimeoutError(AresError, TimeoutError):
+    """The agent did not reach the state that was waited for; what was asked stays asked."""
+
+    code = "wait_timeout"
+    template = "agent {agent_id!r} did not become {wanted} within {timeout} s (now {state}); the request stands"
+
+
+class MailboxFullError(AresError):
+    """The agent's inbox holds as many messages as it may."""
+
+    code = "mailbox_full"
+    template = "the inbox of agent {agent_id!r} holds {limit} messages; send more slowly or raise the limit"
+
+
+class BudgetExceededError(AresError):
+    """The agent has used up what its spec allows."""
+
+    code = "budget_exceeded"
+    template = "agent {agent_id!r} has used up its budget"
+
+
+class VersionConflictError(AresError):
+    """Somebody else changed it in between; read again and decide again."""
+
+    code = "version_conflict"
+    template = "{subject} is at version {actual}, not at {expected}; read it again"
+
+
+class EventIntegrityError(AresError):
+    """The stored history has a gap or damaged bytes at a known position."""
+
+    code = "event_integrity"
+    template = "the history of agent {agent_id!r} is damaged at version {version}: {problem}"
+
+
+class EventStoreClosedError(AresError):
+    """The store was closed; open a new one."""
+
+    code = "event_store_closed"
+    template = "the event store is closed"
+
+
+class EventTooLargeError(AresError, ValueError):
+    """The event is larger than the namespace allows; nothing was stored."""
+
+    code = "event_too_large"
+    template = (
+        "event {type!r} of agent {agent_id!r} has {size} bytes, the limit is {limit} (max_event_bytes); store the bulk "
+        "elsewhere and emit a reference"
+    )
+
+
+class SnapshotTooLargeError(AresError, ValueError):
+    """The snapshot is larger than the store takes; the previous one stays."""
+
+    code = "snapshot_too_large"
+    template = "the snapshot of agent {agent_id!r} has {size} bytes, the limit is {limit}; keep less in snapshot()"
+
+
+class UnserialisableError(AresError, TypeError):
+    """A payload, state or message is not plain JSON; nothing was stored."""
+
+    code = "unserialisable"
+    template = (
+        "{what} of agent {agent_id!r} is not plain JSON: {problem}; use dict, list, str, int, float, bool and None"
+    )
+
+
+class CheckpointSchemaVersionError(AresError):
+    """The checkpoint was written by a newer version; it stays untouched."""
+
+    code = "checkpoint_schema_version"
+    template = "checkpoint schema {found} is newer than {known}, the newest this version reads; upgrade this worker"
+
+
+class FencedError(AresError):
+    """The write came from an incarnation that is over; nothing was stored."""
+
+    code = "fenced"
+    template = "incarnation {epoch} of agent {agent_id!r} is over; its write was refused"
+
+
+class LeaseLostError(AresError):
+    """The incarnation lost its right to run."""
+
+    code = "lease_lost"
+    template = "the lease of agent {agent_id!r} (incarnation {epoch}) is lost"
+
+
+class ChaosDisabledError(AresError):
+    """Faults are not allowed in this namespace."""
+
+    code = "chaos_disabled"
+    template = "{operation} is refused: chaos is off in namespace {namespace!r}; `ares config set chaos true` allows it"
+
+
+class StoreUnavailableError(AresError, ConnectionError):
+    """The store did not answer in time; whether the call took effect is unknown, and repeating it is safe."""
+
+    code = "store_unavailable"
+    template = "the store at {url} did not answer: {problem}; is it up? set ARES_REDIS_URL to the right one"
+
+
+class UnsupportedServerError(AresError):
+    """The server lacks what the product needs."""
+
+    code = "unsupported_server"
+    template = "the server at {url} is version {version}; Redis 6.2 or newer (or Valkey 7.2) is needed"
+
+
+class NamespaceMismatchError(AresError):
+    """The namespace was made with another layout."""
+
+    code = "namespace_mismatch"
+    template = "namespace {namespace!r} was made with {field}={found}, this process wants {wanted}; {cure}"
+
+
+class OperationNotSupportedError(AresError):
+    """The operation is not possible here."""
+
+    code = "operation_not_supported"
+    template = "{operation} is not supported: {reason}"
+
+
+class InvalidSettingError(AresError, ValueError):
+    """A setting has a value that cannot work."""
+
+    code = "invalid_setting"
+    template = "{field}={value!r} is not valid: {problem}"
+
+
+class NilAgentError(AresError, ValueError):
+    """No agent was given."""
+
+    code = "nil_agent"
+    template = "an agent is needed: pass an AgentSpec, an agent or the id of a registered one, not None"
+
+
+class NilFactoryError(AresError, ValueError):
+    """No factory was given, and none is registered for the type."""
+
+    code = "nil_factory"
+    template = "agent {agent_id!r} needs a factory: register its type with @agent or pass one"
+
+
+class InvalidAgentIdError(AresError, ValueError):
+    """The agent id is not acceptable."""
+
+    code = "invalid_agent_id"
+    template = (
+        "agent id {agent_id!r} is not valid: 1 to 200 characters of ASCII letters, digits and the four marks . _ : -"
+    )
+
+
+class UnknownAgentTypeError(AresError, ValueError):
+    """No factory is known for this agent type."""
+
+    code = "unknown_agent_type"
+    template = "agent type {type!r} is not registered here; known: {known}; name its module in ARES_AGENT_MODULES"
+
+
+class AgentTypeError(AresError, TypeError):
+    """An agent class breaks the agent contract."""
+
+    code = "agent_type"
+    template = "agent type {type!r} cannot be registered: {problem}"
+
+
+class InvalidConfigError(AresError, ValueError):
+    """The spec's config does not fit the agent's constructor."""
+
+    code = "invalid_config"
+    template = "config of agent {agent_id!r} does not fit type {type!r}: {problem}"
+
+
+class AgentSignal(BaseException):
+    """Root of the signals that unwind an agent's code; not an Exception, so ``except Exception`` cannot eat them."""
+
+
+class StopSignal(AgentSignal):
+    """The agent did not yield in time after it was asked to; its next context call ends it."""
+
+
+class FencedSignal(AgentSignal):
+    """The incarnation is over: another may run already; nothing more may be written."""
+
+
+def _tree(root: type[AresError]) -> dict[str, type[AresError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+def error_from_wire(data: Mapping[str, Any]) -> AresError:
+    """Rebuilds the error that a task raised elsewhere; an unknown code gives a plain :class:`AresError`.
+
+    Example:
+        >>> error_from_wire({"code": "agent_not_found", "agent_id": "a"})
+        AgentNotFoundError({'code': 'agent_not_found', 'agent_id': 'a', 'message': "agent 'a' does not exist; ...
+    """
+    return _tree(AresError).get(str(data.get("code")), AresError)(data)

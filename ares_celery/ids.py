@@ -1,0 +1,50 @@
+"""Identifiers with a meaning, and the check of those that people choose."""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from ares_celery.errors import InvalidAgentIdError, InvalidSettingError
+
+__all__ = ["AgentId", "Epoch", "Instant", "Version", "check_agent_id", "check_namespace"]
+
+AgentId = NewType("AgentId", str)
+#: Raised by whoever ends an incarnation or allows the next; microseconds of Redis TIME, so 16 digits.
+Epoch = NewType("Epoch", int)
+#: A moment as microseconds since 1970 by the clock of Redis, never by that of a worker.
+Instant = NewType("Instant", int)
+#: Position in an agent's event stream, from 1, without gaps; 0 means before the first event.
+Version = NewType("Version", int)
+
+_AGENT_ID = re.compile(r"[A-Za-z0-9._:\-]{1,200}", re.ASCII)
+_NAMESPACE = re.compile(r"[A-Za-z0-9._\-]{1,100}", re.ASCII)
+
+
+def check_agent_id(value: object) -> AgentId:
+    """Returns the id when it is acceptable.
+
+    Raises:
+        InvalidAgentIdError: It is not 1 to 200 ASCII letters, digits, ``.``, ``_``, ``:`` or ``-``.
+
+    Example:
+        >>> check_agent_id("tenant:counter-1")
+        'tenant:counter-1'
+    """
+    if isinstance(value, str) and _AGENT_ID.fullmatch(value):
+        return AgentId(value)
+    shown = value[:250] if isinstance(value, str) else repr(value)[:250]
+    raise InvalidAgentIdError(agent_id=shown)
+
+
+def check_namespace(value: str) -> str:
+    """Returns the namespace when it can be part of keys and queue names.
+
+    Raises:
+        InvalidSettingError: It is not 1 to 100 ASCII letters, digits, ``.``, ``_`` or ``-``.
+    """
+    if _NAMESPACE.fullmatch(value):
+        return value
+    raise InvalidSettingError(
+        field="namespace", value=value[:120], problem="use 1 to 100 ASCII letters, digits and the marks . _ -"
+    )

@@ -1,0 +1,502 @@
+"""The seed's façade: what people and services ask of agents. No truth and no decision of its own.
+
+Every method reads and writes Redis only, so it works from any process; the one that hosts an agent notices by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import getpass
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Literal, Protocol, Self
+
+from ares_celery.agents.registry import REGISTRY, Registry
+from ares_celery.agents.specs import spec_of, takes_id
+from ares_celery.clock import Clock, SystemClock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import (
+    AgentNotFoundError,
+    NilFactoryError,
+    OperationNotSupportedError,
+    ProcessTimeoutError,
+    RuntimeAlreadyStartedError,
+    RuntimePermissionError,
+    UnknownAgentTypeError,
+    WaitTimeoutError,
+    error_from_wire,
+)
+from ares_celery.ids import AgentId, Epoch, check_agent_id
+from ares_celery.model import command as commands
+from ares_celery.model.agent import LIVE, AgentInfo, AgentRecord, AgentSpec, AgentState
+from ares_celery.model.command import Command, IfExists
+from ares_celery.model.durations import parse_duration
+from ares_celery.model.info import agent_info
+from ares_celery.model.stats import RuntimeStats
+from ares_celery.runtime.commits import Applied, Committer
+from ares_celery.runtime.handle import PROCESS_TIMEOUT, AgentHandle
+from ares_celery.store.base import EventStore, SnapshotStore, Store
+from ares_celery.supervision.killing import kill_hosting_process
+from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime, stop_runtime
+
+__all__ = ["AgentHandle", "CoreManager", "Ports"]
+
+#: A lost reply is asked for again under the same op id, for so long.
+_PATIENCE = timedelta(seconds=5)
+_FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.1
+_RESTING = frozenset(set(AgentState) - LIVE)
+
+
+class Ports(Protocol):
+    """What a manager works with; made on first use, anew after a fork."""
+
+    @property
+    def store(self) -> Store:
+        """The open namespace."""
+        ...
+
+    @property
+    def committer(self) -> Committer:
+        """The loop for every change."""
+        ...
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The namespace's settings."""
+        ...
+
+    def close(self) -> None:
+        """Closes what was opened."""
+        ...
+
+
+@functools.cache
+def _me() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+class CoreManager:
+    """Asks for agents to be started, stopped, restarted; safe to share between threads.
+
+    Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.
+    """
+
+    def __init__(
+        self, ports: Ports, *, registry: Registry = REGISTRY, clock: Clock | None = None, may_run: bool = True
+    ) -> None:
+        """Binds the façade; nothing is opened yet.
+
+        Args:
+            ports: Store and committer.
+            registry: Agent types that this process knows.
+            clock: Injected in tests.
+            may_run: start() and stop() of the whole runtime are allowed.
+        """
+        self._ports = ports
+        self._registry = registry
+        self._clock = clock or SystemClock()
+        self._may_run = may_run
+        self._started = False
+        self._never = threading.Event()
+
+    def __enter__(self) -> Self:
+        """A handle: leaving the block closes it and touches no agent."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Closes the handle."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes connections; agents go on."""
+        self._ports.close()
+
+    # -- ports ------------------------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> EventStore:
+        """The streams of events."""
+        return self._ports.store.events
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        """The newest states."""
+        return self._ports.store.snapshots
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The namespace's settings."""
+        return self._ports.config
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self._ports.store.namespace
+
+    # -- the runtime ------------------------------------------------------------------------------------------------
+
+    def start(self, *, reason: str = "", actor: str = "") -> None:
+        """Makes the namespace's runtime run; agents that should run are launched. On a running one a no-op.
+
+        Raises:
+            RuntimeAlreadyStartedError: Called twice on this handle without stop() between.
+            RuntimePermissionError: The handle was made by connect().
+        """
+        self._demand_permission("start")
+        if self._started:
+            raise RuntimeAlreadyStartedError
+        start_runtime(self._ports.store, self._ports.committer, reason=reason, actor=actor or _me())
+        self._started = True
+
+    def stop(self, *, reason: str = "", actor: str = "") -> None:
+        """Ends every agent in order, and keeps all from starting until start(). What is desired of them stays.
+
+        Returns within overall_stop_timeout (and at most a second): an agent that does not end by then is fenced. Before
+        start() or a second time: no effect.
+        """
+        self._demand_permission("stop")
+        self._started = False
+        stop_runtime(
+            self._ports.store,
+            self._ports.committer,
+            self._clock,
+            limit=self.config.overall_stop_timeout,
+            reason=reason,
+            actor=actor or _me(),
+        )
+
+    def _demand_permission(self, operation: str) -> None:
+        if not self._may_run:
+            raise RuntimePermissionError(operation=operation)
+
+    def stats(self) -> RuntimeStats:
+        """The namespace in numbers."""
+        return runtime_stats(self._ports.store)
+
+    # -- agents -----------------------------------------------------------------------------------------------------
+
+    def register_agent(
+        self,
+        agent: AgentSpec | object,
+        factory: Callable[..., Any] | None = None,
+        *,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> AgentHandle:
+        """Makes an agent known. Before the runtime runs it is launched by start(); afterwards by start_agent.
+
+        Args:
+            agent: A spec, or (the seed's form) an instance with ``agent_id`` or ``id``.
+            factory: For an instance: makes its next incarnations; put into this process's registry.
+            reason: Kept with the agent.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
+
+        Raises:
+            NilAgentError, NilFactoryError, InvalidAgentIdError, UnknownAgentTypeError, InvalidConfigError.
+        """
+        spec = spec_of(agent, factory, self._registry)
+        self._check_type(spec)
+        self._apply(spec.id, commands.Register(reason=reason, actor=actor or _me(), spec=spec), op)
+        return AgentHandle(self, AgentId(spec.id))
+
+    def start_agent(
+        self,
+        agent: AgentSpec | object | str,
+        *,
+        if_exists: IfExists = "error",
+        wait: Literal["durable", "running"] = "durable",
+        timeout: timedelta | float | None = None,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> AgentHandle:
+        """Wants an agent to run: made if it does not exist, started with its state kept if it rests.
+
+        Args:
+            agent: A spec, the id of a known agent, or a registered instance.
+            if_exists: For one that is meant to run already: ``error``, ``return`` it, ``restart`` it, or ``update`` its
+                spec for the next incarnation.
+            wait: ``durable``: return when Redis has it; ``running``: when its code runs.
+            timeout: Longest wait for running; default start_timeout.
+            reason: Kept with the agent.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
+
+        Raises:
+            AgentAlreadyRegisteredError, AgentParkedError, RuntimeStoppedError, NilAgentError, AgentNotFoundError,
+            UnknownAgentTypeError, InvalidConfigError, WaitTimeoutError.
+
+        Example:
+            ``manager.start_agent(AgentSpec(id="counter-1", type="counter"), if_exists="return", wait="running")``
+        """
+        spec = None if isinstance(agent, str) else spec_of(agent, None, self._registry, known=True)
+        agent_id = check_agent_id(agent) if spec is None else AgentId(spec.id)
+        if spec is not None:
+            self._check_type(spec)
+        command = commands.Start(reason=reason, actor=actor or _me(), spec=spec, if_exists=if_exists)
+        self._apply(agent_id, command, op)
+        handle = AgentHandle(self, agent_id)
+        if wait == "running":
+            limit = self.config.start_timeout if timeout is None else parse_duration(timeout)
+            self.wait_for(agent_id, {AgentState.RUNNING, AgentState.COMPLETED}, timeout=limit)
+        return handle
+
+    def stop_agent(
+        self,
+        agent_id: str,
+        *,
+        wait: bool = True,
+        force: bool = False,
+        timeout: timedelta | float | None = None,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> None:
+        """Wants an agent not to run, whatever restarts. A stopped one: no effect.
+
+        Args:
+            agent_id: Which agent.
+            wait: Return when it has ended. One that does not end within agent_stop_timeout is fenced and counts as
+                stopped: the call returns at most a second later.
+            force: Fence it at once instead of asking first.
+            timeout: Instead of agent_stop_timeout.
+            reason: Kept with the agent.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
+
+        Raises:
+            AgentNotFoundError.
+        """
+        checked = check_agent_id(agent_id)
+        who = actor or _me()
+        self._apply(checked, commands.Stop(reason=reason, actor=who, force=force), op)
+        if not wait:
+            return
+        limit = self.config.agent_stop_timeout if timeout is None else parse_duration(timeout)
+        try:
+            self.wait_for(checked, _RESTING, timeout=limit)
+        except WaitTimeoutError:
+            self._apply(checked, commands.Stop(reason=reason, actor=who, force=True), "")
+
+    def restart_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
+        """Ends the incarnation in order and begins a new one; un-parks. Not charged to the restart budget."""
+        self._apply(check_agent_id(agent_id), commands.Restart(reason=reason, actor=actor or _me()), op)
+
+    def restore_agent(
+        self,
+        agent_id: str,
+        factory: Callable[..., Any] | str | None = None,
+        *,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> None:
+        """Fails over on purpose: ends the incarnation in order and recovers in a new one.
+
+        Args:
+            agent_id: Which agent.
+            factory: From afar the name of a registered type; in this process a callable, put into its registry. None:
+                the agent's own type.
+            reason: Kept with the agent.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
+
+        Raises:
+            NilFactoryError: None, and nobody registered the agent's type.
+            AgentNotRunningError: It is not meant to run. VersionConflictError: A restore is under way already.
+        """
+        checked = check_agent_id(agent_id)
+        record = self._record(checked)
+        if isinstance(factory, str):
+            self._check_type(record.spec.model_copy(update={"type": factory}))
+        elif factory is not None:
+            self._registry.replace(record.spec.type, takes_id(factory))
+        elif not self._type_known(record.spec.type):
+            raise NilFactoryError(agent_id=checked)
+        if isinstance(factory, str) and factory != record.spec.type:
+            self._apply(checked, commands.Update(spec=record.spec.model_copy(update={"type": factory})), "")
+        self._apply(checked, commands.Restore(reason=reason, actor=actor or _me()), op)
+
+    def notify_agent_dead(
+        self, agent_id: str, reason: str, *, epoch: int | None = None, actor: str = "", op: str = ""
+    ) -> None:
+        """Reports a death: the incarnation of ``epoch`` (None: the one now alive) is asked to end, then resurrected.
+
+        Late and doubled reports, and those about an agent that should not run, have no effect.
+        """
+        known = Epoch(epoch) if epoch is not None else None
+        self._apply(check_agent_id(agent_id), commands.Die(reason=reason, actor=actor or _me(), epoch=known), op)
+
+    def pause_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
+        """Lets an agent end in order and rest; its state and messages are kept."""
+        self._apply(check_agent_id(agent_id), commands.Pause(reason=reason, actor=actor or _me()), op)
+
+    def resume_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
+        """Lets a paused agent run again; not a restart. One that is not paused: no effect."""
+        self._apply(check_agent_id(agent_id), commands.Resume(reason=reason, actor=actor or _me()), op)
+
+    def unpark_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
+        """Starts a parked agent again with a full restart budget; the same as restart_agent on it."""
+        self.restart_agent(agent_id, reason=reason or "unpark", actor=actor, op=op)
+
+    def delete_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
+        """Forgets a resting agent and every key of it. A late claim or write of it is refused.
+
+        Raises:
+            OperationNotSupportedError: It may be hosted; stop it first.
+        """
+        self._apply(check_agent_id(agent_id), commands.Delete(reason=reason, actor=actor or _me()), op)
+
+    def kill_agent(self, agent_id: str, *, force: bool = False) -> Mapping[str, Any]:
+        """Sends SIGKILL to the process that hosts the agent, without any intent: it will be resurrected.
+
+        Args:
+            agent_id: Which agent.
+            force: Also when other agents live in the same process.
+
+        Returns:
+            ``agent_id``, ``pid``, ``worker`` and ``co_tenants``, the ids that died with it.
+
+        Raises:
+            ChaosDisabledError: The namespace does not allow faults.
+            AgentNotRunningError: Nothing hosts it. OperationNotSupportedError: Its process hosts others too (their ids
+            are in field ``co_tenants``), or runs on another machine.
+        """
+        return kill_hosting_process(self._ports.store, self.config, check_agent_id(agent_id), force=force)
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def process(
+        self,
+        agent_id: str,
+        message: object,
+        timeout: timedelta | float = PROCESS_TIMEOUT,
+        message_id: str | None = None,
+    ) -> Any:  # noqa: ANN401 - the JSON value that the agent answered
+        """Asks an agent and returns its answer.
+
+        Args:
+            agent_id: Which agent.
+            message: A JSON value.
+            timeout: Longest wait for the answer.
+            message_id: The same id again gets the first answer instead of asking twice; default a fresh one.
+
+        Raises:
+            ProcessTimeoutError: No answer in time; the message stays in the inbox.
+            AgentFailedError: What the agent raised. AgentNotFoundError, AgentNotRunningError, AgentParkedError,
+            MailboxFullError, UnserialisableError.
+        """
+        _refuse_event_loop("process")
+        checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
+        store = self._ports.store
+        store.send(checked, message, message_id=sent, wants_reply=True)
+        seconds = parse_duration(timeout).total_seconds()
+        reply = store.wait_reply(checked, sent, timeout=seconds)
+        if reply is None:
+            raise ProcessTimeoutError(agent_id=checked, message_id=sent, timeout=seconds)
+        if reply.error is not None:
+            raise error_from_wire(reply.error)
+        return reply.value
+
+    def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
+        """Puts a message into an agent's inbox and returns its id; the answer is not waited for."""
+        checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
+        self._ports.store.send(checked, message, message_id=sent, wants_reply=False)
+        return sent
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def get_agent(self, agent_id: str) -> AgentHandle | None:
+        """A handle of the agent, or None when it does not exist."""
+        checked = check_agent_id(agent_id)
+        return AgentHandle(self, checked) if self._ports.store.read(checked).record else None
+
+    def get_agent_info(self, agent_id: str) -> AgentInfo | None:
+        """What is known of the agent, or None when it does not exist."""
+        record = self._ports.store.read(check_agent_id(agent_id)).record
+        return agent_info(record) if record else None
+
+    def list_agents(
+        self,
+        *,
+        states: Iterable[AgentState | str] | None = None,
+        type: str | None = None,  # noqa: A002
+    ) -> list[AgentInfo]:
+        """All agents, stopped ones included, or those in some states or of one type; sorted by id."""
+        wanted = None if states is None else [AgentState(state) for state in states]
+        reads = self._ports.store.read_many(self._ports.store.list_ids(wanted))
+        records = [read.record for read in reads if read.record is not None]
+        return [agent_info(record) for record in records if type is None or record.spec.type == type]
+
+    def wait_for(
+        self,
+        agent_id: str,
+        states: Iterable[AgentState | str],
+        *,
+        timeout: timedelta | float = 60.0,
+    ) -> AgentInfo:
+        """Waits until the agent is in one of the states.
+
+        Raises:
+            WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
+        """
+        checked, wanted = check_agent_id(agent_id), {AgentState(state) for state in states}
+        limit = parse_duration(timeout).total_seconds()
+        until, pause = self._clock.monotonic() + limit, _FIRST_LOOK
+        while True:
+            record = self._record(checked)
+            if record.state in wanted:
+                return agent_info(record)
+            if self._clock.monotonic() >= until:
+                names = " or ".join(sorted(state.value for state in wanted))
+                raise WaitTimeoutError(agent_id=checked, wanted=names, timeout=limit, state=record.state.value)
+            self._clock.wait(self._never, pause)
+            pause = min(pause * 1.5, _LONGEST_LOOK)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _apply(self, agent_id: str, command: Command, op: str) -> Applied:
+        return self._ports.committer.apply(AgentId(agent_id), command, op=op, patience=_PATIENCE)
+
+    def _record(self, agent_id: AgentId) -> AgentRecord:
+        record = self._ports.store.read(agent_id).record
+        if record is None:
+            raise AgentNotFoundError(agent_id=agent_id)
+        return record
+
+    def _type_known(self, name: str) -> bool:
+        return self._registry.find(name) is not None or name in self._ports.store.known_types()
+
+    def _check_type(self, spec: AgentSpec) -> None:
+        """Refuses a type that neither this process nor any worker knows, and a config that cannot fit."""
+        own = self._registry.find(spec.type)
+        if own is not None:
+            own.check_config(spec)
+            return
+        known = self._ports.store.known_types()
+        if not known:
+            return
+        if spec.type not in known:
+            raise UnknownAgentTypeError(type=spec.type, known=sorted(known))
+        Registry.check_described(known[spec.type], spec)
+
+
+def _refuse_event_loop(operation: str) -> None:
+    """A blocking call would stop every coroutine of the caller's loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise OperationNotSupportedError(
+        operation=f"Manager.{operation}", reason="it blocks, and this thread runs an event loop; use AsyncManager"
+    )

@@ -1,0 +1,237 @@
+"""An agent as a record: what it is, what it should do, what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id
+from ares_celery.model.durations import OptionalDuration
+
+__all__ = [
+    "HOSTED",
+    "LIVE",
+    "AgentInfo",
+    "AgentRecord",
+    "AgentSpec",
+    "AgentState",
+    "Desired",
+    "Owner",
+    "Request",
+    "RestartType",
+    "RuntimeState",
+    "agent_status",
+]
+
+
+class AgentState(StrEnum):
+    """What an agent does now; exactly one of these at any time."""
+
+    REGISTERED = "registered"
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    WAITING = "waiting"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    RESURRECTING = "resurrecting"
+    COMPLETED = "completed"
+    PARKED = "parked"
+
+
+class Desired(StrEnum):
+    """What its operator wants; nothing but a person or a finished agent changes it."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+class RestartType(StrEnum):
+    """Which endings bring an agent back, in OTP's words."""
+
+    PERMANENT = "permanent"
+    TRANSIENT = "transient"
+    TEMPORARY = "temporary"
+
+
+class RuntimeState(StrEnum):
+    """The state of a whole namespace."""
+
+    NEW = "new"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FROZEN = "frozen"
+
+
+class Request(StrEnum):
+    """What the incarnation was asked to do before anybody ends it by force."""
+
+    NONE = ""
+    STOP = "stop"
+    PAUSE = "pause"
+    RESTART = "restart"
+    RESTORE = "restore"
+    SHUTDOWN = "shutdown"
+    DIE = "die"
+
+
+#: States in which an incarnation may hold the fence.
+HOSTED: Final = frozenset({AgentState.STARTING, AgentState.RUNNING, AgentState.STOPPING, AgentState.RESURRECTING})
+#: States that count as active.
+LIVE: Final = frozenset({AgentState.STARTING, AgentState.RUNNING, AgentState.STOPPING, AgentState.RESURRECTING})
+
+
+class AgentSpec(BaseModel):
+    """What an agent is: its id, its type, and how its life is supervised.
+
+    Durations are timedeltas or seconds; a policy field that is None takes the namespace's value.
+
+    Example:
+        >>> AgentSpec(id="counter-1", type="counter", config={"step": 2}).restart.value
+        'transient'
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Annotated[str, AfterValidator(check_agent_id)]
+    type: Annotated[str, Field(min_length=1, max_length=200)]
+    config: dict[str, JsonValue] = {}
+    queue: Annotated[str, Field(pattern=r"^[A-Za-z0-9._\-]{1,100}$")] | None = None
+    restart: RestartType = RestartType.TRANSIENT
+    max_restarts: Annotated[int, Field(ge=0)] | None = None
+    restart_period: OptionalDuration = None
+    restore_attempts: Annotated[int, Field(ge=1)] | None = None
+    backoff: OptionalDuration = None
+    backoff_max: OptionalDuration = None
+    jitter: Annotated[float, Field(ge=0, le=1)] | None = None
+    stable_after: OptionalDuration = None
+    hang_timeout: OptionalDuration = None
+    group: str | None = None
+    tenant: str | None = None
+    labels: dict[str, str] = {}
+    budget: dict[str, float] | None = None
+    parent: Annotated[str, AfterValidator(check_agent_id)] | None = None
+    replay_lifecycle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who hosts an incarnation: the process, Celery's name for its worker, and the message that brought it."""
+
+    identity: str
+    worker: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRecord:
+    """One agent as Redis holds it; a value, changed only by a commit of a Plan.
+
+    ``fence`` is empty when nobody holds the agent, else ``<epoch>|<token>``; every write of an incarnation shows it.
+    """
+
+    spec: AgentSpec
+    desired: Desired = Desired.STOPPED
+    state: AgentState = AgentState.REGISTERED
+    epoch: Epoch = Epoch(0)
+    fence: str = ""
+    revision: int = 0
+    version: Version = Version(0)
+    incarnation: int = 0
+    owner: Owner | None = None
+    #: What the incarnation was asked to do; grows ``signal`` so that the keeper's renewal notices.
+    request: Request = Request.NONE
+    request_reason: str = ""
+    signal: int = 0
+    #: Why it is in this state, and who said so.
+    reason: str = ""
+    actor: str = ""
+    cause: str = ""
+    #: Counters: every resurrection; deaths that the cap looks at; restarts by hand; failures in a row.
+    restarts: int = 0
+    charged: int = 0
+    manual_restarts: int = 0
+    failures: int = 0
+    #: Tries of the failover at hand, counted by the claim.
+    attempt: int = 0
+    charged_at: tuple[int, ...] = ()
+    #: A failover.triggered was written and not yet closed.
+    failover: bool = False
+    #: Why the next incarnation starts: the reason of its agent.started.
+    start_reason: str = "start"
+    #: The next claim must wait until then, as the process of the last one was not seen to end.
+    claimable_after: Instant = Instant(0)
+    #: Nudges sent since the incarnation became claimable; their spacing grows.
+    nudges: int = 0
+    #: The message that Celery's retry will bring, and its count; empty when the next message is a fresh one.
+    task_id: str = ""
+    retries: int = 0
+    created_at: Instant = Instant(0)
+    changed_at: Instant = Instant(0)
+    claimed_at: Instant = Instant(0)
+    running_since: Instant = Instant(0)
+    died_at: Instant = Instant(0)
+    last_progress: Instant = Instant(0)
+    result: str = ""
+    last_error: str = ""
+
+    @property
+    def id(self) -> AgentId:
+        """The agent's id."""
+        return AgentId(self.spec.id)
+
+    @property
+    def hosted(self) -> bool:
+        """An incarnation holds the fence."""
+        return bool(self.fence)
+
+
+class AgentInfo(BaseModel):
+    """What a person sees of an agent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    type: str
+    state: AgentState
+    status: str
+    desired: Desired
+    paused: bool
+    restarts: int
+    charged: int
+    manual_restarts: int
+    incarnation: int
+    epoch: int
+    worker: str | None
+    queue: str | None
+    reason: str
+    actor: str
+    cause: str
+    waiting_on: str | None = None
+    last_progress: datetime | None = None
+    last_error: str = ""
+    result: Any = None
+    labels: dict[str, str] = {}
+
+
+def agent_status(state: AgentState) -> str:
+    """The seed's word for a state: starting, ready, busy, stopping or offline.
+
+    Example:
+        >>> agent_status(AgentState.RUNNING), agent_status(AgentState.PARKED)
+        ('ready', 'offline')
+    """
+    match state:
+        case AgentState.STARTING | AgentState.RESURRECTING:
+            return "starting"
+        case AgentState.RUNNING | AgentState.WAITING:
+            return "ready"
+        case AgentState.STOPPING:
+            return "stopping"
+        case _:
+            return "offline"

@@ -1,0 +1,254 @@
+"""What may be asked of an agent's life: each a value that ``lifecycle.decide`` turns into a Plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Literal
+
+from ares_celery.ids import Epoch, Instant
+from ares_celery.model.agent import AgentSpec, Owner
+from ares_celery.model.restart import DeathCause
+
+__all__ = [
+    "AttemptFailed",
+    "Claim",
+    "Command",
+    "Complete",
+    "Deadline",
+    "DeadlineDue",
+    "Delete",
+    "Die",
+    "IfExists",
+    "MarkRunning",
+    "Operation",
+    "OwnerExited",
+    "Park",
+    "Pause",
+    "Reconcile",
+    "Register",
+    "Release",
+    "Restart",
+    "Restore",
+    "Resume",
+    "Start",
+    "Stop",
+    "Update",
+]
+
+IfExists = Literal["error", "return", "restart", "update"]
+
+
+class Operation(StrEnum):
+    """The rows of the transition table."""
+
+    REGISTER = "register"
+    START = "start"
+    STOP = "stop"
+    PAUSE = "pause"
+    RESUME = "resume"
+    RESTART = "restart"
+    RESTORE = "restore"
+    UPDATE = "update"
+    DELETE = "delete"
+    CLAIM = "claim"
+    MARK_RUNNING = "mark_running"
+    RELEASE = "release"
+    COMPLETE = "complete"
+    PARK = "park"
+    DIE = "die"
+    ATTEMPT_FAILED = "attempt_failed"
+    OWNER_EXITED = "owner_exited"
+    LEASE_DUE = "lease_due"
+    STOP_DUE = "stop_due"
+    HANG_DUE = "hang_due"
+    NUDGE_DUE = "nudge_due"
+    ATTEMPT_DUE = "attempt_due"
+    RECONCILE = "reconcile"
+
+
+class Deadline(StrEnum):
+    """What must happen by a time; the kind of a member in a shard's ``deadlines``."""
+
+    LEASE = "lease"
+    NUDGE = "nudge"
+    ATTEMPT = "attempt"
+    STOP = "stop"
+    HANG = "hang"
+    TIMER = "timer"
+    APPROVAL = "approval"
+    RECONCILE = "reconcile"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Base of all commands; ``actor`` and ``reason`` are kept in the record."""
+
+    operation: ClassVar[Operation]
+    reason: str = ""
+    actor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Register(Command):
+    """Make the agent known."""
+
+    operation: ClassVar = Operation.REGISTER
+    spec: AgentSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Command):
+    """It should run; with a spec, made when it does not exist."""
+
+    operation: ClassVar = Operation.START
+    spec: AgentSpec | None = None
+    if_exists: IfExists = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Command):
+    """It should not run, whatever restarts."""
+
+    operation: ClassVar = Operation.STOP
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Command):
+    """It should rest, with its state kept."""
+
+    operation: ClassVar = Operation.PAUSE
+
+
+@dataclass(frozen=True, slots=True)
+class Resume(Command):
+    """A paused one should run again."""
+
+    operation: ClassVar = Operation.RESUME
+
+
+@dataclass(frozen=True, slots=True)
+class Restart(Command):
+    """End the incarnation in order and begin a new one; also un-parks."""
+
+    operation: ClassVar = Operation.RESTART
+
+
+@dataclass(frozen=True, slots=True)
+class Restore(Command):
+    """Fail over on purpose: end the incarnation in order, recover in a new one."""
+
+    operation: ClassVar = Operation.RESTORE
+
+
+@dataclass(frozen=True, slots=True)
+class Update(Command):
+    """Replace the spec; the next incarnation gets it."""
+
+    operation: ClassVar = Operation.UPDATE
+    spec: AgentSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete(Command):
+    """Forget the agent and all that is stored for it."""
+
+    operation: ClassVar = Operation.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(Command):
+    """A worker wants to host the incarnation of this epoch."""
+
+    operation: ClassVar = Operation.CLAIM
+    epoch: Epoch = Epoch(0)
+    token: str = ""
+    owner: Owner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced(Command):
+    """Base of what only the holder of the fence may say."""
+
+    fence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRunning(Fenced):
+    """State is recovered; the agent's own code begins."""
+
+    operation: ClassVar = Operation.MARK_RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Fenced):
+    """The incarnation ended in order, as it was asked to or because its worker drains."""
+
+    operation: ClassVar = Operation.RELEASE
+
+
+@dataclass(frozen=True, slots=True)
+class Complete(Fenced):
+    """The agent has done its work; final."""
+
+    operation: ClassVar = Operation.COMPLETE
+    result: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Park(Fenced):
+    """The incarnation found what only a person can settle."""
+
+    operation: ClassVar = Operation.PARK
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Die(Command):
+    """An incarnation is reported dead.
+
+    Attributes:
+        epoch: Which one; None = the one now alive.
+        proof: Its process was seen to exit, or it says so itself; without proof it is first asked to give up.
+    """
+
+    operation: ClassVar = Operation.DIE
+    epoch: Epoch | None = None
+    cause: DeathCause = DeathCause.CRASH
+    proof: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed(Fenced):
+    """Recovery failed before the agent ran; ``task_id`` and ``retries`` are those of Celery's coming retry."""
+
+    operation: ClassVar = Operation.ATTEMPT_FAILED
+    task_id: str = ""
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerExited(Command):
+    """The process ``identity`` was seen to exit; proof for whatever it hosted."""
+
+    operation: ClassVar = Operation.OWNER_EXITED
+    identity: str = ""
+    cause: DeathCause = DeathCause.LOST
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineDue(Command):
+    """A deadline of the agent has passed; the commit demands that it still stands at ``score``."""
+
+    kind: Deadline = Deadline.RECONCILE
+    score: Instant = Instant(0)
+    #: For a lease: how many leases of the same process ran out together.
+    tenants: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile(Command):
+    """Desired or the runtime's state changed: make the record agree."""
+
+    operation: ClassVar = Operation.RECONCILE

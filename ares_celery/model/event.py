@@ -1,0 +1,114 @@
+"""Events: the ordered facts of one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Literal, NewType
+
+from ares_celery.ids import Version
+
+__all__ = [
+    "ANY",
+    "EMPTY",
+    "NO_METADATA",
+    "RUNTIME_MODULE",
+    "Event",
+    "EventType",
+    "ExpectedVersion",
+    "NewEvent",
+    "ReadOptions",
+    "is_runtime_event",
+]
+
+ExpectedVersion = NewType("ExpectedVersion", int)
+#: Append whatever the stream holds; zero and negatives mean the same.
+ANY: Final = ExpectedVersion(0)
+#: Append only to a stream without events.
+EMPTY: Final = ExpectedVersion(-(2**31))
+
+NO_METADATA: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def _no_metadata() -> Mapping[str, Any]:
+    return NO_METADATA
+
+
+#: ``metadata["module"]`` of the runtime's own events; agents' own have none.
+RUNTIME_MODULE: Final = "runtime"
+
+
+class EventType(StrEnum):
+    """The runtime's own event types so far; agents emit any other name."""
+
+    AGENT_STARTED = "agent.started"
+    AGENT_STOPPED = "agent.stopped"
+    AGENT_COMPLETED = "agent.completed"
+    AGENT_EXHAUSTED = "agent.exhausted"
+    AGENT_PARKED = "agent.parked"
+    FAILOVER_TRIGGERED = "failover.triggered"
+    FAILOVER_COMPLETED = "failover.completed"
+    FAILOVER_FAILED = "failover.failed"
+    FAILOVER_ABORTED = "failover.aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One stored fact.
+
+    Attributes:
+        id: Unique; repeated by nobody.
+        stream_id: The agent it belongs to.
+        version: Position in the stream, from 1.
+        type: What happened.
+        payload: JSON values; the same values live and on replay.
+        time: When Redis stored it, aware UTC.
+        epoch: The incarnation that wrote it; 0 for the runtime's own.
+        metadata: What the writer added; ``{"module": "runtime"}`` on the runtime's own events.
+    """
+
+    id: str
+    stream_id: str
+    version: Version
+    type: str
+    payload: Mapping[str, Any]
+    time: datetime
+    epoch: int = 0
+    metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """A fact that is to be stored; the store gives it version, time and, where absent, an id."""
+
+    type: str
+    payload: Mapping[str, Any]
+    metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Which part of a stream to read.
+
+    Attributes:
+        from_version: First version wanted, inclusive; 0 = from the start.
+        to_version: Last version wanted, inclusive; 0 = to the end.
+        limit: At most so many events; 0 = all.
+        direction: ascending (default) or descending by version.
+        since: Only events of this time or later, inclusive.
+    """
+
+    from_version: int = 0
+    to_version: int = 0
+    limit: int = 0
+    direction: Literal["ascending", "descending"] = "ascending"
+    since: datetime | None = None
+
+
+def is_runtime_event(event: Event) -> bool:
+    """The event was written by the runtime about the agent, not by the agent."""
+    return event.metadata.get("module") == RUNTIME_MODULE

@@ -1,0 +1,39 @@
+"""From a record to what people see."""
+
+from __future__ import annotations
+
+import json
+
+from ares_celery.clock import to_datetime
+from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState, Desired, agent_status
+
+__all__ = ["agent_info"]
+
+
+def agent_info(record: AgentRecord) -> AgentInfo:
+    """The record as a person sees it."""
+    unclaimed = record.state in (AgentState.STARTING, AgentState.RESURRECTING) and not record.hosted
+    progress = record.last_progress or record.running_since
+    return AgentInfo(
+        id=record.spec.id,
+        type=record.spec.type,
+        state=record.state,
+        status=agent_status(record.state),
+        desired=record.desired,
+        paused=record.desired is Desired.PAUSED,
+        restarts=record.restarts,
+        charged=record.charged,
+        manual_restarts=record.manual_restarts,
+        incarnation=record.incarnation,
+        epoch=record.epoch,
+        worker=record.owner.worker if record.owner and record.hosted else None,
+        queue=record.spec.queue,
+        reason=record.reason,
+        actor=record.actor,
+        cause=record.cause,
+        waiting_on="slot" if unclaimed else None,
+        last_progress=to_datetime(progress) if progress else None,
+        last_error=record.last_error,
+        result=json.loads(record.result) if record.result else None,
+        labels=record.spec.labels,
+    )

@@ -1,0 +1,1 @@
+"""Hosting incarnations: claim, recover, run, serve, finish; the lease keeper."""

@@ -1,0 +1,318 @@
+"""Running an async agent: its loop, its messages and its end, on the process's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from ares_celery.agents.contract import Agent
+from ares_celery.agents.registry import AgentType
+from ares_celery.clock import Clock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import AgentSignal, FencedError, FencedSignal, StopSignal, StoreUnavailableError
+from ares_celery.runtime.async_context import AsyncContext
+from ares_celery.runtime.context import OUTAGE_PAUSE
+from ares_celery.runtime.ends import (
+    ApplyFailedSignal,
+    Crash,
+    End,
+    Fenced,
+    Yielded,
+    agent_failed,
+    failure_reply,
+    no_process_reply,
+    verdict_on_return,
+    verdict_on_signal,
+)
+from ares_celery.runtime.health import HealthWatch
+from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.loop_thread import LoopThread
+from ares_celery.store.base import AsyncIncarnationStore, InboxMessage, Reply
+
+__all__ = ["AsyncBody"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+#: Part of the stop timeout that the agent's own code may use; the rest is for its snapshot and release.
+_OWN_PART = 0.7
+#: Seconds between two cancellations of a task that caught the first, and before it is given up on.
+_INSIST = 1.0
+
+
+class _ContainedExit(Exception):
+    """Carries a SystemExit or KeyboardInterrupt of user code past asyncio, which would end the whole loop."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+async def _contained(awaitable: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever user code returns
+    try:
+        return await awaitable
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ContainedExit(error) from error
+
+
+class AsyncBody:
+    """One incarnation of an async agent."""
+
+    def __init__(  # noqa: PLR0913 - the parts of one incarnation
+        self,
+        incarnation: Incarnation,
+        agent: Agent,
+        agent_type: AgentType,
+        *,
+        config: RuntimeConfig,
+        clock: Clock,
+        loop: LoopThread,
+        store: AsyncIncarnationStore,
+        report_ill: Callable[[Incarnation, str], None],
+    ) -> None:
+        """Binds the parts; ``run`` does the work."""
+        self._incarnation = incarnation
+        self._agent: Any = agent
+        self._type = agent_type
+        self._config = config
+        self._clock = clock
+        self._loop = loop
+        self._store = store
+        self._report_ill = report_ill
+        self._health = HealthWatch(agent, config, clock.monotonic()) if HealthWatch.wanted(agent) else None
+        self._done: Future[End] = Future()
+        self._ctx: AsyncContext | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._serve_failure: BaseException | None = None
+        self._cancelled = 0
+        self._serves = hasattr(agent, "process")
+
+    @property
+    def wants_pulse(self) -> bool:
+        """The agent has a word on its health."""
+        return self._health is not None
+
+    def run(self) -> End:
+        """Runs the agent to its end; blocks the task's thread, holds nothing of the loop."""
+        self._loop.loop.call_soon_threadsafe(self._begin)
+        return self._done.result()
+
+    def pulse(self) -> None:
+        """Asks the agent for its health; from any thread."""
+        if self._health is not None:
+            self._loop.loop.call_soon_threadsafe(self._ask_health)
+
+    # -- on the loop ------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._ctx = AsyncContext(
+            self._incarnation, self._agent, self._type.schema, self._config, self._clock, store=self._store
+        )
+        self._main = self._loop.loop.create_task(self._run())
+        loop = self._loop.loop
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(self._on_wake)
+
+        def stop_asked() -> None:
+            loop.call_soon_threadsafe(self._on_stop)
+
+        self._incarnation.on_change(wake, stop_asked)
+        self._on_wake()
+
+    async def _run(self) -> None:
+        end = await self._live()
+        if not isinstance(end, (Fenced, Crash)):
+            end = await self._orderly_end(end)
+        self._incarnation.on_change(_nothing, _nothing)
+        if not self._done.done():
+            self._done.set_result(end)
+
+    async def _live(self) -> End:
+        try:
+            start = getattr(self._agent, "start", None)
+            if start is not None:
+                await _contained(start(self._ctx))
+            end = verdict_on_return(self._incarnation, serves=self._serves)
+            if end is None:
+                await self._serve_until_asked()
+                end = verdict_on_return(self._incarnation, serves=False)
+            return await self._after_messages(end or Yielded())
+        except asyncio.CancelledError as error:
+            return self._on_cancelled(error)
+        except BaseException as error:  # noqa: BLE001 - an agent's code may raise anything; nothing of it may escape
+            return self._on_error(error)
+
+    async def _serve_until_asked(self) -> None:
+        """Keeps an agent alive that only answers messages."""
+        assert self._ctx is not None  # noqa: S101 - set before this task was made
+        while not self._ctx.stop_requested and self._serve_failure is None:
+            await self._ctx.sleep(self._config.snapshot_interval.total_seconds())
+        if self._serve_failure is not None:
+            raise self._serve_failure
+
+    async def _after_messages(self, end: End) -> End:
+        """Lets the message at hand be answered before the incarnation ends."""
+        if self._serving is not None and not self._serving.done():
+            await self._serving
+        return self._on_error(self._serve_failure) if self._serve_failure is not None else end
+
+    def _on_cancelled(self, error: asyncio.CancelledError) -> End:
+        if self._incarnation.fenced:
+            return Fenced()
+        if self._serve_failure is not None:
+            return self._on_error(self._serve_failure)
+        if self._cancelled:
+            return verdict_on_signal(self._incarnation)
+        return Crash(agent_failed(self._incarnation.agent_id, error))
+
+    def _on_error(self, error: BaseException) -> End:
+        if isinstance(error, FencedSignal):
+            return Fenced()
+        if isinstance(error, StopSignal):
+            return verdict_on_signal(self._incarnation)
+        if isinstance(error, (ApplyFailedSignal, _ContainedExit)):
+            error = error.error
+        return Crash(agent_failed(self._incarnation.agent_id, error))
+
+    async def _orderly_end(self, end: End) -> End:
+        assert self._ctx is not None  # noqa: S101 - set before this task was made
+        try:
+            stop = getattr(self._agent, "stop", None)
+            if stop is not None:
+                await _contained(stop(self._ctx))
+        except asyncio.CancelledError:
+            log.warning("agent %s: its stop() was cut off", self._incarnation.agent_id)
+        except FencedSignal:
+            return Fenced()
+        except BaseException as error:  # an agent's stop() may raise anything; it is over anyway
+            self._ctx.logger.error("stop() failed", exc_info=error)  # noqa: TRY400 - also for what is no Exception
+        try:
+            await self._ctx.final_snapshot()
+        except FencedSignal:
+            return Fenced()
+        except asyncio.CancelledError:
+            log.warning("agent %s: its final snapshot was cut off", self._incarnation.agent_id)
+        return end
+
+    def _on_wake(self) -> None:
+        if self._ctx is not None:
+            self._ctx.wake()
+        if self._incarnation.inbox_hint and (self._serving is None or self._serving.done()):
+            self._serving = self._loop.loop.create_task(self._serve())
+
+    def _on_stop(self) -> None:
+        """Cancels the agent's code when it does not yield in time; at once when it is fenced."""
+        limit = min(self._config.agent_stop_timeout, self._config.drain_timeout).total_seconds()
+        self._loop.loop.call_later(0 if self._incarnation.fenced else limit * _OWN_PART, self._cancel)
+
+    def _cancel(self) -> None:
+        if self._main is None or self._main.done():
+            return
+        self._cancelled += 1
+        for task in (self._serving, self._main):
+            if task is not None:
+                task.cancel()
+        if self._incarnation.fenced and self._cancelled > 2:  # noqa: PLR2004 - asked, insisted, given up
+            self._abandon()
+        else:
+            self._loop.loop.call_later(_INSIST, self._cancel)
+
+    def _abandon(self) -> None:
+        log.error(
+            "agent %s: incarnation %s does not end; its slot is given up",
+            self._incarnation.agent_id,
+            self._incarnation.record.incarnation,
+        )
+        if not self._done.done():
+            self._done.set_result(Fenced())
+
+    def _ask_health(self) -> None:
+        if self._health is not None and self._main is not None and not self._main.done():
+            problem = self._health.ask(self._clock.monotonic())
+            if problem is not None:
+                self._report_ill(self._incarnation, problem)
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        """Answers what waits in the inbox; runs only while there is something."""
+        try:
+            while self._incarnation.inbox_hint and self._may_serve():
+                self._incarnation.inbox_hint = False
+                await self._serve_all()
+        except (FencedError, FencedSignal):
+            self._incarnation.ask("fenced")
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the agent's end says what it was
+            self._serve_failure = error
+            if self._main is not None:
+                self._main.cancel()
+
+    def _may_serve(self) -> bool:
+        return self._incarnation.stopping_reason is None and self._incarnation.completion is None
+
+    async def _serve_all(self) -> None:
+        running: set[asyncio.Task[None]] = set()
+        seen = ""
+        while self._may_serve():
+            messages = await self._from_store(partial(self._store.inbox, self._incarnation.agent_id, after=seen))
+            for message in messages:
+                if not self._may_serve():
+                    break
+                seen = message.entry
+                if self._type.concurrency == 1:
+                    await self._answer(message)
+                    continue
+                running.add(self._loop.loop.create_task(self._answer(message)))
+                if len(running) >= self._type.concurrency:
+                    await _reap(running, asyncio.FIRST_COMPLETED)
+            if not messages:
+                break
+        await _reap(running, asyncio.ALL_COMPLETED)
+
+    async def _answer(self, message: InboxMessage) -> None:
+        reply = await self._reply_to(message)
+        incarnation = self._incarnation
+        await self._from_store(partial(self._store.reply, incarnation.agent_id, incarnation.fence, message, reply))
+        if self._ctx is not None:
+            await self._ctx.settle()
+
+    async def _reply_to(self, message: InboxMessage) -> Reply:
+        agent_id = self._incarnation.agent_id
+        if not self._serves:
+            return no_process_reply(agent_id, self._type.name, message.message_id)
+        try:
+            value = await _contained(self._agent.process(self._ctx, message.body))
+        except (AgentSignal, _ContainedExit):
+            raise
+        except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
+            return failure_reply(agent_id, message.message_id, error)
+        return Reply(message.message_id, value)
+
+    async def _from_store(self, call: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except StoreUnavailableError as error:
+                log.warning("agent %s: the store does not answer (%s); waiting", self._incarnation.agent_id, error)
+                await asyncio.sleep(OUTAGE_PAUSE)
+
+
+def _nothing() -> None:
+    """Nobody is to be told any more."""
+
+
+async def _reap(running: set[asyncio.Task[None]], when: str) -> None:
+    """Waits for tasks and takes the ended ones out; raises what one of them raised."""
+    if not running:
+        return
+    done, _ = await asyncio.wait(running, return_when=when)
+    running -= done
+    for task in done:
+        task.result()

@@ -1,0 +1,165 @@
+"""The context of an agent on the process's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ares_celery.agents.contract import Agent, StatefulAgent
+from ares_celery.clock import Clock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import AresError, FencedError, FencedSignal, StoreUnavailableError, VersionConflictError
+from ares_celery.ids import Version, check_agent_id
+from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
+from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.store.base import AsyncIncarnationStore
+
+__all__ = ["AsyncContext"]
+
+T = TypeVar("T")
+
+
+class AsyncContext(BaseContext):
+    """Implements :class:`ares_celery.agents.context.AgentContext`."""
+
+    def __init__(  # noqa: PLR0913 - the parts of one incarnation
+        self,
+        incarnation: Incarnation,
+        agent: Agent,
+        schema: int,
+        config: RuntimeConfig,
+        clock: Clock,
+        *,
+        store: AsyncIncarnationStore,
+    ) -> None:
+        """Binds the context; to be made on the loop."""
+        super().__init__(incarnation, agent, schema, config, clock)
+        self._store = store
+        self._woken = asyncio.Event()
+        self._emitting = asyncio.Lock()
+
+    def wake(self) -> None:
+        """Ends waits of this context, so that they look at the flags again; called on the loop."""
+        self._woken.set()
+
+    async def emit(self, type: str, payload: Mapping[str, Any] | None = None, /) -> Event:  # noqa: A002
+        """Stores an event, then applies it; returns when both are done."""
+        return (await self._emit(self._new_events([(type, payload)])))[0]
+
+    async def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
+        """Stores several events at once, all or none, then applies them in order."""
+        made = self._new_events(events)
+        return await self._emit(made) if made else ()
+
+    async def sleep(self, seconds: float, /) -> None:
+        """Waits; wakes at once on stop, pause and drain."""
+        await self._alive()
+        self._count_sleep()
+        await self.settle()
+        until = self._clock.monotonic() + seconds
+        while not self._should_stop():
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                break
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._woken.wait()
+            except TimeoutError:
+                break
+        else:
+            # Let the loop turn although nothing was waited for: a sleep is where others get their turn.
+            await asyncio.sleep(0)
+        await self._alive()
+
+    async def snapshot(self) -> bool:
+        """Takes a snapshot now; False when the agent has none or an emit is in flight."""
+        if not isinstance(self._agent, StatefulAgent) or self._emitting.locked():
+            return False
+        state, version = self._agent.snapshot(), self._incarnation.last_version
+        fence, agent_id, schema = self._incarnation.fence, self._incarnation.agent_id, self._schema
+
+        def save() -> Awaitable[None]:
+            return self._store.save_snapshot(agent_id, fence, state, version=version, schema=schema)
+
+        await self._persist(save)
+        self._snapshot_taken()
+        return True
+
+    async def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
+        """Sends a message to another agent's inbox; returns its message id."""
+        to, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
+        await self._persist(lambda: self._store.send(to, message, message_id=sent, wants_reply=False))
+        return sent
+
+    async def settle(self) -> None:
+        """A settled point: takes a snapshot when one is due. A failing one is logged and tried at the next point."""
+        if not self._snapshot_due():
+            return
+        try:
+            await self.snapshot()
+        except Exception:
+            self.logger.exception("snapshot failed; the previous one stays")
+            self._snapshot_at = self._clock.monotonic()
+
+    async def final_snapshot(self) -> None:
+        """The snapshot of an orderly end; when it fails, recovery replays more instead."""
+        if not isinstance(self._agent, StatefulAgent) or not self._snapshot_news():
+            return
+        try:
+            await self.snapshot()
+        except Exception:
+            self.logger.exception("final snapshot failed; recovery replays more instead")
+
+    async def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
+        await self._alive()
+        async with self._emitting:
+            op, before = self._next_op(), self._incarnation.last_version
+            fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
+
+            def append() -> Awaitable[tuple[Event, ...]]:
+                return self._store.append(agent_id, fence, events, op=op, expected=before)
+
+            stored = await self._persist(append)
+            if stored[0].version > before + 1:
+                self._apply_all(await self._between(before, stored[0].version))
+            self._apply_all(stored)
+            return stored
+
+    async def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
+        """Events that others wrote meanwhile: they come first, as on replay."""
+        options = ReadOptions(from_version=before + 1, to_version=first - 1)
+        return await self._persist(lambda: self._store.read(self._incarnation.agent_id, options))
+
+    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeats a call under the same operation id until the store answers or the incarnation is over."""
+        while True:
+            await self._alive()
+            try:
+                return await call()
+            except StoreUnavailableError as error:
+                self.logger.warning("the store does not answer (%s); waiting", error)
+                await asyncio.sleep(OUTAGE_PAUSE)
+            except FencedError as error:
+                self._incarnation.ask("fenced")
+                raise FencedSignal from error
+            except VersionConflictError as error:
+                if not _rolled_back(error):
+                    raise
+                self._incarnation.rolled_back = True
+                raise FencedSignal from error
+
+    async def _alive(self) -> None:
+        """Waits while suspended; raises FencedSignal once the incarnation is over."""
+        self._demand_life()
+        while self._incarnation.suspended:
+            self._woken.clear()
+            await self._woken.wait()
+            self._demand_life()
+
+
+def _rolled_back(error: AresError) -> bool:
+    return bool(error.fields.get("rolled_back"))

@@ -1,0 +1,166 @@
+"""Decide and commit: the one loop through which every change of an agent's life goes."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Event
+
+from ares_celery.clock import Clock, SystemClock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import StoreUnavailableError
+from ares_celery.ids import AgentId
+from ares_celery.model.agent import AgentRecord
+from ares_celery.model.command import Command
+from ares_celery.model.lifecycle import decide, operation_of
+from ares_celery.model.plan import Plan, Situation, nudge_for
+from ares_celery.runtime.ports import Launcher
+from ares_celery.store.base import AgentRead, AgentStore, CommitConflict, Committed, DueDeadline
+
+__all__ = ["Applied", "Committer"]
+
+log = logging.getLogger(__name__)
+#: A conflict means that somebody else got on, so many in a row mean a bug, not bad luck.
+_MOST_CONFLICTS = 100
+#: Pause between tries while the store does not answer.
+_OUTAGE_PAUSE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a command.
+
+    Attributes:
+        plan: The decision that was committed; ``plan.ignored`` says why nothing had to be.
+        committed: None when nothing was written.
+    """
+
+    plan: Plan
+    committed: Committed | None
+
+    @property
+    def record(self) -> AgentRecord | None:
+        """The record afterwards, but for the store's own fields; None when it does not exist (any more)."""
+        return self.plan.after
+
+    @property
+    def ignored(self) -> str:
+        """Why nothing had to be done; empty when something was."""
+        return self.plan.ignored
+
+
+class Committer:
+    """Applies commands to agents: read, decide, commit, then send what the plan asks for.
+
+    A lost race is decided anew; a call whose reply was lost is repeated under the same op id, so it happens once.
+    """
+
+    def __init__(
+        self, store: AgentStore, config: RuntimeConfig, launcher: Launcher, *, clock: Clock | None = None
+    ) -> None:
+        """Binds the loop to a namespace."""
+        self._store = store
+        self._config = config
+        self._launcher = launcher
+        self._clock = clock or SystemClock()
+        self._never = Event()
+
+    def apply(
+        self,
+        agent_id: AgentId,
+        command: Command,
+        *,
+        op: str = "",
+        guard: DueDeadline | None = None,
+        patience: timedelta = timedelta(0),
+    ) -> Applied:
+        """Applies one command.
+
+        Args:
+            agent_id: To which agent.
+            command: What is asked or was found out.
+            op: Operation id; the same id again changes nothing. Default: a fresh one.
+            guard: The deadline behind the command; when it no longer stands, nothing is done.
+            patience: How long to keep trying, with the same op id, while the store does not answer.
+
+        Raises:
+            AresError: The operation is refused.
+            StoreUnavailableError: No answer within ``patience``; it may have happened.
+        """
+        op = op or uuid.uuid4().hex
+        until = self._clock.monotonic() + patience.total_seconds()
+        while True:
+            try:
+                return self._apply(agent_id, command, op, guard)
+            except StoreUnavailableError:
+                if self._clock.monotonic() >= until:
+                    raise
+                log.warning("store unavailable; %s of agent %s is tried again", operation_of(command), agent_id)
+                self._clock.wait(self._never, _OUTAGE_PAUSE)
+
+    def _apply(self, agent_id: AgentId, command: Command, op: str, guard: DueDeadline | None) -> Applied:
+        for _ in range(_MOST_CONFLICTS):
+            read = self._store.read(agent_id, op=op)
+            if read.outcome is not None:
+                done = Plan(command, read.record, read.record, ignored="done before")
+                return Applied(done, read.outcome)
+            plan = self._decide(agent_id, read, command)
+            if plan.ignored:
+                return Applied(plan, None)
+            try:
+                committed = self._commit(agent_id, plan, read, op, guard)
+            except CommitConflict:
+                if guard is not None:
+                    gone = Plan(command, read.record, read.record, ignored="deadline moved")
+                    return Applied(gone, None)
+                continue
+            self._announce(plan, committed)
+            return Applied(plan, committed)
+        raise CommitConflict(agent_id=agent_id)
+
+    def _commit(
+        self, agent_id: AgentId, plan: Plan, read: AgentRead, op: str, guard: DueDeadline | None
+    ) -> Committed | None:
+        if plan.after is None and plan.before is not None:
+            self._store.delete(agent_id, read, op=op)
+            return None
+        return self._store.commit(plan, read, op=op, guard=guard)
+
+    def _decide(self, agent_id: AgentId, read: AgentRead, command: Command) -> Plan:
+        spec = read.record.spec if read.record else getattr(command, "spec", None)
+        situation = Situation(
+            record=read.record,
+            now=read.now,
+            policy=self._config.policy_for(spec),
+            runtime=read.runtime,
+            lease_until=read.lease_until,
+            namespace=self._store.namespace,
+        )
+        return decide(situation, command, agent_id=agent_id)
+
+    def _announce(self, plan: Plan, committed: Committed | None) -> None:
+        """Sends the nudge; a failure is only logged, as its deadline stands in the store already."""
+        if plan.after is None:
+            return
+        if committed is not None and not committed.repeated:
+            log.info(
+                "agent %s: %s -> %s (%s)",
+                plan.after.spec.id,
+                plan.before.state if plan.before else "-",
+                plan.after.state,
+                operation_of(plan.command),
+                extra={"agent_id": plan.after.spec.id, "epoch": plan.after.epoch},
+            )
+        if not plan.nudge:
+            return
+        fresh = plan.after.nudges > 0
+        try:
+            self._launcher.launch(nudge_for(plan.after, fresh=fresh))
+        except Exception:
+            log.exception(
+                "agent %s: its message could not be sent; the sweep sends it again",
+                plan.after.spec.id,
+                extra={"agent_id": plan.after.spec.id, "epoch": plan.after.epoch},
+            )

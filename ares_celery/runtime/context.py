@@ -1,0 +1,188 @@
+"""What both kinds of context share: the incarnation's facts, and the rules of stopping."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Awaitable, Generator, Iterable, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from typing_extensions import override
+
+from ares_celery.agents.context import StoppingReason
+from ares_celery.agents.contract import Agent, Applier, StatefulAgent
+from ares_celery.clock import Clock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import FencedSignal, StopSignal, UnserialisableError
+from ares_celery.model.event import Event, NewEvent
+from ares_celery.runtime.ends import ApplyFailedSignal
+from ares_celery.runtime.incarnation import Completion, Incarnation
+from ares_celery.runtime.recovery import replayable
+
+__all__ = ["OUTAGE_PAUSE", "AgentLogger", "BaseContext"]
+
+#: Pause between tries of one write while the store does not answer.
+OUTAGE_PAUSE: Final = 0.2
+#: Sleeps that an agent may begin after it was asked to stop; one more ends it, so a loop that never looks cannot spin.
+_SLEEPS_WHILE_STOPPING: Final = 2
+
+
+class AgentLogger(logging.LoggerAdapter[logging.Logger]):
+    """Puts agent id, incarnation and task id on every line."""
+
+    @override
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        extra = dict(self.extra or {})
+        kwargs["extra"] = {**extra, **kwargs.get("extra", {})}
+        return f"[{extra.get('agent_id')}#{extra.get('incarnation')} {extra.get('task_id')}] {msg}", kwargs
+
+
+class _Done:
+    """Something to await that is there already, so that ``ctx.complete()`` works with and without ``await``."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
+
+
+class BaseContext:
+    """The facts of one incarnation and the bookkeeping of its events and snapshots."""
+
+    def __init__(
+        self, incarnation: Incarnation, agent: Agent, schema: int, config: RuntimeConfig, clock: Clock
+    ) -> None:
+        """Binds the context to a recovered agent."""
+        self._incarnation = incarnation
+        self._agent = agent
+        self._schema = schema
+        self._settings = config
+        self._clock = clock
+        self._batches = itertools.count(1)
+        self._batch_prefix = f"{incarnation.fence.partition('|')[2]}:"
+        self._sleeps_while_stopping = 0
+        self._events_since_snapshot = 0
+        self._snapshot_at = clock.monotonic()
+        self._snapshot_version = incarnation.last_version
+        self._logger: AgentLogger | None = None
+
+    # -- facts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def agent_id(self) -> str:
+        """The agent's id."""
+        return self._incarnation.agent_id
+
+    @property
+    def type(self) -> str:
+        """The agent's type."""
+        return self._incarnation.record.spec.type
+
+    @property
+    def epoch(self) -> int:
+        """The incarnation's fencing token."""
+        return self._incarnation.record.epoch
+
+    @property
+    def incarnation(self) -> int:
+        """Which life this is, from 1."""
+        return self._incarnation.record.incarnation
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The spec's config."""
+        return MappingProxyType(self._incarnation.record.spec.config)
+
+    @property
+    def logger(self) -> AgentLogger:
+        """A logger whose lines carry agent id, incarnation and task id."""
+        if self._logger is None:
+            facts = {"agent_id": self.agent_id, "incarnation": self.incarnation, "task_id": self._incarnation.task_id}
+            self._logger = AgentLogger(logging.getLogger(f"ares_celery.agent.{self.type}"), facts)
+        return self._logger
+
+    @property
+    def stop_requested(self) -> bool:
+        """The agent should return soon."""
+        asked = self._incarnation.stopping_reason is not None or self._incarnation.completion is not None
+        if asked:
+            self._incarnation.observed = True
+        return asked
+
+    @property
+    def stopping_reason(self) -> StoppingReason | None:
+        """Why it should return; None while it should not."""
+        return self._incarnation.stopping_reason
+
+    def complete(self, result: object = None) -> Awaitable[None]:
+        """Says that the agent is done, for good."""
+        self._incarnation.completion = Completion(result)
+        self._incarnation.progress_at = self._clock.monotonic()
+        return _Done()
+
+    def heartbeat(self) -> None:
+        """Says that the agent makes progress."""
+        self._incarnation.progress_at = self._clock.monotonic()
+
+    # -- rules ------------------------------------------------------------------------------------------------------
+
+    def _demand_life(self) -> None:
+        """Raises FencedSignal once the incarnation is over."""
+        if self._incarnation.fenced:
+            raise FencedSignal
+
+    def _should_stop(self) -> bool:
+        """Looks at the flags afresh: other threads set them."""
+        return self.stop_requested
+
+    def _count_sleep(self) -> None:
+        """Ends an agent that goes on sleeping although it was asked to stop."""
+        if not self._should_stop():
+            return
+        self._sleeps_while_stopping += 1
+        if self._sleeps_while_stopping > _SLEEPS_WHILE_STOPPING:
+            raise StopSignal
+
+    def _next_op(self) -> str:
+        return f"{self._batch_prefix}{next(self._batches)}"
+
+    def _new_events(self, events: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[NewEvent]:
+        made: list[NewEvent] = []
+        for kind, payload in events:
+            given: object = kind
+            if not isinstance(given, str) or not given:
+                raise UnserialisableError(
+                    what="an event", agent_id=self.agent_id, problem=f"its type {given!r} is not a non-empty string"
+                )
+            made.append(NewEvent(kind, payload if payload is not None else {}))
+        return made
+
+    def _apply_all(self, events: Sequence[Event]) -> None:
+        """Applies stored events in order and moves the seen version with each, so both always agree."""
+        folds = self._agent if isinstance(self._agent, Applier) else None
+        lifecycle = self._incarnation.record.spec.replay_lifecycle
+        for event in events:
+            if folds is not None and replayable(event, lifecycle=lifecycle):
+                try:
+                    folds.apply(event)
+                except Exception as error:
+                    raise ApplyFailedSignal(error) from error
+            self._incarnation.last_version = event.version
+        self._events_since_snapshot += len(events)
+        self._incarnation.progress_at = self._clock.monotonic()
+
+    def _snapshot_due(self) -> bool:
+        if not isinstance(self._agent, StatefulAgent):
+            return False
+        if self._events_since_snapshot >= self._settings.snapshot_every_events:
+            return True
+        age = self._clock.monotonic() - self._snapshot_at
+        return age >= self._settings.snapshot_interval.total_seconds() and self._snapshot_news()
+
+    def _snapshot_news(self) -> bool:
+        """There is something that the last snapshot lacks; state that no event tells of may always have changed."""
+        return not isinstance(self._agent, Applier) or self._incarnation.last_version > self._snapshot_version
+
+    def _snapshot_taken(self) -> None:
+        self._events_since_snapshot = 0
+        self._snapshot_at = self._clock.monotonic()
+        self._snapshot_version = self._incarnation.last_version

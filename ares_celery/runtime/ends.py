@@ -1,0 +1,116 @@
+"""How an agent's code came to its end, and what a message came to; said as values."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from ares_celery.errors import AgentFailedError, AgentSignal, OperationNotSupportedError
+from ares_celery.model.agent import RestartType
+from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.store.base import Reply
+
+__all__ = [
+    "ApplyFailedSignal",
+    "Completed",
+    "Crash",
+    "End",
+    "Fenced",
+    "Yielded",
+    "agent_failed",
+    "failure_reply",
+    "no_process_reply",
+    "verdict_on_return",
+    "verdict_on_signal",
+]
+
+#: A traceback longer than this says nothing more, and every event with it would be refused.
+_LONGEST_TRACEBACK = 8_000
+
+
+class ApplyFailedSignal(AgentSignal):
+    """An event is stored but the agent could not apply it: its state is no longer the fold, so it must end."""
+
+    def __init__(self, error: BaseException) -> None:
+        """Carries what ``apply`` raised."""
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The agent is done for good."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """The agent ended as it was asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The incarnation was over before it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The agent's code raised, or returned although it should never."""
+
+    error: AgentFailedError
+
+
+End = Completed | Yielded | Fenced | Crash
+
+
+def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
+    """The error as callers and operators get it: type, message and traceback text; nothing of the process itself."""
+    text = "".join(traceback.format_exception(error))
+    return AgentFailedError(
+        agent_id=agent_id,
+        type=type(error).__name__,
+        error=str(error)[:2_000],
+        traceback=text[-_LONGEST_TRACEBACK:],
+    )
+
+
+def failure_reply(agent_id: str, message_id: str, error: BaseException) -> Reply:
+    """The answer to a message whose handling raised."""
+    return Reply(message_id, error=agent_failed(agent_id, error).fields)
+
+
+def no_process_reply(agent_id: str, agent_type: str, message_id: str) -> Reply:
+    """The answer to a message for an agent that takes none."""
+    refused = OperationNotSupportedError(
+        operation=f"a message to agent {agent_id!r}", reason=f"type {agent_type!r} has no process()"
+    )
+    return Reply(message_id, error=refused.fields)
+
+
+def verdict_on_signal(incarnation: Incarnation) -> End:
+    """What it means that the agent's code was unwound because it did not stop by itself."""
+    incarnation.observed = True
+    return verdict_on_return(incarnation, serves=False) or Yielded()
+
+
+def verdict_on_return(incarnation: Incarnation, *, serves: bool) -> End | None:
+    """What a normal return of ``start`` means; None = the agent goes on and serves its inbox.
+
+    A return after the agent saw that it should stop is a yield. Without that, the restart type decides.
+    """
+    if incarnation.completion is not None:
+        return Completed(incarnation.completion.result)
+    if incarnation.fenced:
+        return Fenced()
+    if incarnation.observed:
+        return Yielded()
+    if serves:
+        return None
+    if incarnation.record.spec.restart is RestartType.PERMANENT:
+        returned = AgentFailedError(
+            agent_id=incarnation.agent_id, type="Returned", error="start() returned, but the agent is permanent"
+        )
+        return Crash(returned)
+    return Completed(None)

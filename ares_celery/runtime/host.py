@@ -1,0 +1,361 @@
+"""One hosting process: what all its incarnations share, and the life of one incarnation from claim to release."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from ares_celery.agents.registry import Registry, colour_of
+from ares_celery.clock import Clock, SystemClock, to_datetime
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import (
+    AgentFailedError,
+    AgentSignal,
+    AresError,
+    EventIntegrityError,
+    FencedError,
+    StoreUnavailableError,
+)
+from ares_celery.ids import AgentId, Epoch
+from ares_celery.model.agent import AgentState, Owner
+from ares_celery.model.command import AttemptFailed, Command, Complete, Die, MarkRunning, Park, Release
+from ares_celery.model.restart import DeathCause
+from ares_celery.runtime.async_body import AsyncBody
+from ares_celery.runtime.commits import Applied, Committer
+from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Yielded, agent_failed
+from ares_celery.runtime.incarnation import HostedSet, Incarnation
+from ares_celery.runtime.lease_keeper import LeaseKeeper
+from ares_celery.runtime.loop_thread import LoopThread
+from ares_celery.runtime.offspring import end_offspring
+from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
+from ares_celery.runtime.ports import Wakeups
+from ares_celery.runtime.process_identity import ProcessIdentity
+from ares_celery.runtime.recovery import PAGE, recover_agent_state
+from ares_celery.runtime.sync_body import SyncBody
+from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
+
+__all__ = ["ProcessHost"]
+
+log = logging.getLogger(__name__)
+#: An incarnation waits out any outage: only the store can say that it is over.
+_FOR_EVER = timedelta(days=3650)
+#: How long a claim is tried while the store does not answer; the sweep sends the message again.
+_CLAIM_PATIENCE = 5.0
+#: Missed heartbeats after which the event loop counts as hung.
+_HUNG_HEARTBEATS = 3
+
+
+class ProcessHost:
+    """Hosts incarnations in this process; safe to use from many task threads.
+
+    One lease keeper and, once an async agent comes, one event loop serve all of them.
+    """
+
+    def __init__(  # noqa: PLR0913 - put together in one place only
+        self,
+        *,
+        store: Store,
+        config: RuntimeConfig,
+        committer: Committer,
+        registry: Registry,
+        open_async: Callable[[], AsyncIncarnationStore],
+        wakeups: Wakeups | None = None,
+        exclusive: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        """Starts the keeper.
+
+        Args:
+            store: The open namespace.
+            config: Its settings.
+            committer: For every change of an agent's life.
+            registry: The agent types of this process.
+            open_async: Gives the store for the event loop; called on it, once.
+            wakeups: Hints that something was asked of an agent; without them a heartbeat tells.
+            exclusive: The process hosts one agent at a time (prefork): processes that it leaves behind are ended.
+            clock: Injected in tests.
+        """
+        self._store = store
+        self._config = config
+        self._committer = committer
+        self._registry = registry
+        self._open_async = open_async
+        self._wakeups = wakeups
+        self._exclusive = exclusive
+        self._clock = clock or SystemClock()
+        self.identity = ProcessIdentity.current()
+        self._hosted = HostedSet()
+        self._bodies: dict[str, AsyncBody | SyncBody] = {}
+        self._draining = threading.Event()
+        self._lock = threading.Lock()
+        self._loop: LoopThread | None = None
+        self._async_store: AsyncIncarnationStore | None = None
+        self._keeper = LeaseKeeper(store, self._hosted, config, self._clock, on_beat=self._on_beat)
+        self._keeper.start()
+        if wakeups is not None:
+            wakeups.listen(self._keeper.kick)
+
+    # -- for the worker ---------------------------------------------------------------------------------------------
+
+    def run(self, agent_id: AgentId, epoch: Epoch, delivery: Delivery) -> Outcome:
+        """Runs the incarnation of ``epoch`` to its end; blocks for its life.
+
+        A late, doubled or stale message loses the claim and is a logged no-op. Whatever the agent's code raises ends
+        here.
+        """
+        if self._draining.is_set():
+            return Noop("draining")
+        claimed = self._claim(agent_id, epoch, delivery)
+        if isinstance(claimed, Noop):
+            log.info(
+                "agent %s: message of epoch %s is a no-op (%s)",
+                agent_id,
+                epoch,
+                claimed.reason,
+                extra={"agent_id": agent_id, "epoch": epoch, "task_id": delivery.task_id},
+            )
+            return claimed
+        incarnation = Incarnation(claimed.record, delivery.task_id)
+        self._hosted.add(incarnation)
+        try:
+            if self._draining.is_set():
+                incarnation.ask("drain")
+            return self._host(incarnation, claimed, delivery)
+        finally:
+            self._hosted.remove(incarnation)
+            self._bodies.pop(incarnation.fence, None)
+            if self._exclusive:
+                end_offspring(self._clock)
+
+    def drain(self) -> None:
+        """Asks every incarnation to snapshot and release, and takes no new one. Returns at once."""
+        self._draining.set()
+        for incarnation in self._hosted.all():
+            incarnation.ask("drain")
+
+    @property
+    def draining(self) -> bool:
+        """The process is about to end."""
+        return self._draining.is_set()
+
+    def hosted(self) -> dict[AgentId, Epoch]:
+        """What runs here now."""
+        return {incarnation.agent_id: incarnation.record.epoch for incarnation in self._hosted.all()}
+
+    @property
+    def keeper_age(self) -> float:
+        """Seconds since leases were last renewed."""
+        return self._keeper.age
+
+    def close(self) -> None:
+        """Ends the threads; what still runs is left to its lease."""
+        self._keeper.close()
+        if self._wakeups is not None:
+            self._wakeups.close()
+        if self._loop is not None:
+            if self._async_store is not None:
+                self._loop.submit(_closed(self._async_store)).result(timeout=5)
+            self._loop.close()
+
+    # -- one incarnation --------------------------------------------------------------------------------------------
+
+    def _claim(self, agent_id: AgentId, epoch: Epoch, delivery: Delivery) -> Claimed | Noop:
+        token = secrets.token_hex(8)
+        owner = Owner(self.identity.encode(), delivery.worker, delivery.task_id)
+        until = self._clock.monotonic() + _CLAIM_PATIENCE
+        while True:
+            try:
+                return self._store.claim(agent_id, epoch, token=token, owner=owner, page=PAGE)
+            except FencedError as error:
+                return Noop(str(error.fields.get("reason", "fenced")))
+            except StoreUnavailableError:
+                if self._clock.monotonic() > until:
+                    return Noop("store unavailable")
+                self._clock.wait(threading.Event(), 0.2)
+
+    def _host(self, incarnation: Incarnation, claimed: Claimed, delivery: Delivery) -> Outcome:
+        try:
+            body = self._recover(incarnation, claimed)
+        except EventIntegrityError as error:
+            return self._commit(incarnation, Park(reason=str(error), cause="integrity", fence=incarnation.fence))
+        except (AgentSignal, Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code may raise any
+            return self._attempt_failed(incarnation, delivery, error)
+        with self._lock:
+            self._bodies[incarnation.fence] = body
+        try:
+            running = self._apply(incarnation, MarkRunning(fence=incarnation.fence))
+        except FencedError:
+            return Noop("fenced")
+        if running.ignored:
+            incarnation.ask("stop")
+        if running.committed is not None:
+            incarnation.last_version = running.committed.version
+        log.info(
+            "agent %s: incarnation %s runs",
+            incarnation.agent_id,
+            incarnation.record.incarnation,
+            extra=self._facts(incarnation),
+        )
+        end = Yielded() if running.ignored else body.run()
+        return self._finish(incarnation, end)
+
+    def _recover(self, incarnation: Incarnation, claimed: Claimed) -> AsyncBody | SyncBody:
+        spec = claimed.record.spec
+        agent_type = self._registry.get(spec.type)
+        agent = agent_type.create(spec)
+        recover_agent_state(self._store, claimed, agent, schema=agent_type.schema, lifecycle=spec.replay_lifecycle)
+        if colour_of(agent, spec.type):
+            loop, store = self._loop_and_store()
+            return AsyncBody(
+                incarnation,
+                agent,
+                agent_type,
+                config=self._config,
+                clock=self._clock,
+                loop=loop,
+                store=store,
+                report_ill=self._report_ill,
+            )
+        return SyncBody(
+            incarnation,
+            agent,
+            agent_type,
+            config=self._config,
+            clock=self._clock,
+            store=self._store,
+            report_ill=self._report_ill,
+        )
+
+    def _finish(self, incarnation: Incarnation, end: End) -> Outcome:
+        fence = incarnation.fence
+        match end:
+            case Completed(result):
+                return self._complete(incarnation, result)
+            case Yielded():
+                return self._commit(incarnation, Release(fence=fence, reason=incarnation.stopping_reason or "yield"))
+            case Fenced():
+                if incarnation.rolled_back:
+                    return self._commit(incarnation, Release(fence=fence, reason="store rolled back"))
+                return Noop("fenced")
+            case Crash(error):
+                return self._crashed(incarnation, error)
+
+    def _complete(self, incarnation: Incarnation, result: Any) -> Outcome:  # noqa: ANN401 - a JSON value of user code
+        try:
+            text = msgspec.json.encode(result).decode() if result is not None else ""
+        except (TypeError, ValueError, UnicodeError) as error:
+            return self._crashed(incarnation, agent_failed(incarnation.agent_id, error))
+        return self._commit(incarnation, Complete(fence=incarnation.fence, result=text))
+
+    def _crashed(self, incarnation: Incarnation, error: AgentFailedError) -> Outcome:
+        reason = f"{error.fields['type']}: {error.fields['error']}"
+        log.error(
+            "agent %s failed: %s\n%s",
+            incarnation.agent_id,
+            reason,
+            error.fields.get("traceback", ""),
+            extra=self._facts(incarnation),
+        )
+        died = Die(epoch=incarnation.record.epoch, reason=reason[:2_000], cause=DeathCause.CRASH, proof=True)
+        try:
+            applied = self._apply(incarnation, died)
+        except FencedError:
+            return Noop("fenced")
+        return Crashed(error, applied.record.state if applied.record else AgentState.STOPPED)
+
+    def _attempt_failed(self, incarnation: Incarnation, delivery: Delivery, error: BaseException) -> Outcome:
+        failed = error if isinstance(error, AresError) else agent_failed(incarnation.agent_id, error)
+        reason = str(error) if isinstance(error, AresError) else f"{type(error).__name__}: {error}"
+        log.error(
+            "agent %s: recovery failed: %s",
+            incarnation.agent_id,
+            reason,
+            exc_info=error,
+            extra=self._facts(incarnation),
+        )
+        command = AttemptFailed(
+            fence=incarnation.fence,
+            reason=f"start failed: {reason}"[:2_000],
+            task_id=delivery.task_id,
+            retries=delivery.retries + 1,
+        )
+        try:
+            applied = self._apply(incarnation, command)
+        except FencedError:
+            return Noop("fenced")
+        after = applied.record
+        if after is None or after.state is not AgentState.RESURRECTING or applied.committed is None:
+            return Crashed(failed, after.state if after else AgentState.STOPPED)
+        if after.task_id != delivery.task_id:
+            return Crashed(failed, after.state)
+        due = next((at for at in applied.plan.deadlines.values() if at), None)
+        wait = max(0, (due or applied.committed.now) - applied.committed.now)
+        return RetryLater(failed, after.epoch, timedelta(microseconds=wait))
+
+    def _commit(self, incarnation: Incarnation, command: Command) -> Outcome:
+        try:
+            applied = self._apply(incarnation, command)
+        except FencedError:
+            return Noop("fenced")
+        after = applied.record
+        state = after.state if after else AgentState.STOPPED
+        return Ended(state, incarnation.record.incarnation, command.reason)
+
+    def _apply(self, incarnation: Incarnation, command: Command) -> Applied:
+        return self._committer.apply(incarnation.agent_id, command, patience=_FOR_EVER)
+
+    # -- shared by all ----------------------------------------------------------------------------------------------
+
+    def _loop_and_store(self) -> tuple[LoopThread, AsyncIncarnationStore]:
+        with self._lock:
+            if self._loop is None:
+                hung_after = self._config.heartbeat_interval.total_seconds() * _HUNG_HEARTBEATS
+                self._loop = LoopThread(self._clock, hung_after=hung_after)
+            if self._async_store is None:
+                self._async_store = self._loop.submit(_opened(self._open_async)).result()
+            return self._loop, self._async_store
+
+    def _on_beat(self) -> None:
+        """After each renewal, on the keeper's thread: passes the word on, calls nothing of a user."""
+        if self._loop is not None:
+            self._loop.beat()
+        with self._lock:
+            bodies = [body for body in self._bodies.values() if body.wants_pulse]
+        for body in bodies:
+            body.pulse()
+
+    def _report_ill(self, incarnation: Incarnation, problem: str) -> None:
+        """The agent says that it is not well: asked to give up first, as its process lives."""
+        log.warning("agent %s: %s", incarnation.agent_id, problem, extra=self._facts(incarnation))
+        command = Die(epoch=incarnation.record.epoch, reason=problem, cause=DeathCause.UNHEALTHY)
+
+        def report() -> None:
+            try:
+                self._committer.apply(incarnation.agent_id, command)
+            except AresError:
+                log.exception("agent %s: its ill health could not be reported", incarnation.agent_id)
+
+        threading.Thread(target=report, name="ares-report-ill", daemon=True).start()
+
+    def _facts(self, incarnation: Incarnation) -> dict[str, Any]:
+        return {
+            "agent_id": incarnation.agent_id,
+            "epoch": incarnation.record.epoch,
+            "incarnation": incarnation.record.incarnation,
+            "task_id": incarnation.task_id,
+            "since": to_datetime(incarnation.record.claimed_at).isoformat(),
+        }
+
+
+async def _opened(open_async: Callable[[], AsyncIncarnationStore]) -> AsyncIncarnationStore:
+    return open_async()
+
+
+async def _closed(store: AsyncIncarnationStore) -> None:
+    await store.aclose()

@@ -1,0 +1,158 @@
+"""One incarnation as its process sees it: the flags that the keeper's thread sets and the agent's code looks at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ares_celery.agents.context import StoppingReason
+from ares_celery.ids import AgentId, Version
+from ares_celery.model.agent import AgentRecord, Desired, Request
+from ares_celery.store.base import Lease, LeaseChange
+
+__all__ = ["Completion", "HostedSet", "Incarnation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The agent said that it is done."""
+
+    result: Any
+
+
+class Incarnation:
+    """Shared between the keeper's thread and the thread or loop that runs the agent.
+
+    Flags only ever go one way (not stopping → stopping → fenced), so reading them needs no lock; ``wake`` is called
+    after every change.
+    """
+
+    __slots__ = (
+        "_stop_asked",
+        "_wake",
+        "agent_id",
+        "completion",
+        "fence",
+        "inbox_hint",
+        "last_version",
+        "observed",
+        "progress_at",
+        "record",
+        "rolled_back",
+        "signal",
+        "stopping_reason",
+        "suspended",
+        "task_id",
+    )
+
+    def __init__(self, record: AgentRecord, task_id: str) -> None:
+        """Begins with the record of a won claim."""
+        self.record = record
+        self.agent_id: AgentId = record.id
+        self.fence = record.fence
+        self.task_id = task_id
+        self.signal = record.signal
+        #: Last version of the stream that this incarnation has seen, applied or skipped.
+        self.last_version: Version = record.version
+        self.stopping_reason: StoppingReason | None = None
+        #: The agent's code has seen that it should stop: its return is a yield.
+        self.observed = False
+        self.completion: Completion | None = None
+        #: Messages may wait in the inbox; set at the start, as nobody tells what came before.
+        self.inbox_hint = True
+        #: Set while the store is away: context calls wait.
+        self.suspended = False
+        self.progress_at = 0.0
+        #: The store came back older than what this incarnation has seen: it must begin again from what is there.
+        self.rolled_back = False
+        self._wake: Callable[[], None] | None = None
+        self._stop_asked: Callable[[], None] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token."""
+        return self.record.epoch
+
+    @property
+    def fenced(self) -> bool:
+        """The incarnation is over: nothing more may be written."""
+        return self.stopping_reason == "fenced"
+
+    def lease(self) -> Lease:
+        """What the keeper renews."""
+        return Lease(self.agent_id, self.fence, self.signal)
+
+    def on_change(self, wake: Callable[[], None], stop_asked: Callable[[], None]) -> None:
+        """Who is told of changes; called from the keeper's thread, so both must only pass the word on."""
+        self._wake = wake
+        self._stop_asked = stop_asked
+        if self.stopping_reason is not None:
+            stop_asked()
+
+    def take(self, change: LeaseChange) -> None:
+        """Takes over what a renewal found."""
+        if change.fenced:
+            self.ask("fenced")
+            return
+        self.signal = change.signal
+        self.inbox_hint = True
+        if change.request is not Request.NONE:
+            paused = change.request is Request.PAUSE or change.desired is Desired.PAUSED
+            self.ask("pause" if paused else "stop")
+        self._tell()
+
+    def ask(self, reason: StoppingReason) -> None:
+        """Asks the agent's code to end; fenced overrides every other reason."""
+        if self.stopping_reason is None or (reason == "fenced" and not self.fenced):
+            self.stopping_reason = reason
+            if self._stop_asked is not None:
+                self._stop_asked()
+        self._tell()
+
+    def suspend(self, *, suspended: bool) -> None:
+        """Context calls wait while the lease cannot be renewed."""
+        self.suspended = suspended
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._wake is not None:
+            self._wake()
+
+
+class HostedSet:
+    """The incarnations that one process hosts; safe to share between threads."""
+
+    def __init__(self) -> None:
+        """Begins empty."""
+        self._lock = threading.Lock()
+        self._hosted: dict[str, Incarnation] = {}
+
+    def add(self, incarnation: Incarnation) -> None:
+        """Adds one; keyed by its fence, as an old incarnation of an agent may still be ending here."""
+        with self._lock:
+            self._hosted[incarnation.fence] = incarnation
+
+    def remove(self, incarnation: Incarnation) -> None:
+        """Removes one; of an absent one is no error."""
+        with self._lock:
+            self._hosted.pop(incarnation.fence, None)
+
+    def all(self) -> list[Incarnation]:
+        """Those hosted now."""
+        with self._lock:
+            return list(self._hosted.values())
+
+    def of(self, agent_ids: set[AgentId]) -> list[Incarnation]:
+        """Those of these agents."""
+        return [incarnation for incarnation in self.all() if incarnation.agent_id in agent_ids]
+
+    def by_fence(self, fence: str) -> Incarnation | None:
+        """The one that holds this fence."""
+        with self._lock:
+            return self._hosted.get(fence)
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._hosted)

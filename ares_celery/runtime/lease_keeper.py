@@ -1,0 +1,149 @@
+"""The lease keeper: one thread a process renews all its leases with one pipelined call, and learns what was asked."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ares_celery.clock import Clock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import AresError, StoreUnavailableError
+from ares_celery.ids import AgentId
+from ares_celery.runtime.incarnation import HostedSet, Incarnation
+from ares_celery.store.base import AgentStore
+
+__all__ = ["LeaseKeeper"]
+
+log = logging.getLogger(__name__)
+#: Pause between tries while the store does not answer: short, as every lease is running out.
+_OUTAGE_PAUSE = 0.25
+
+
+class LeaseKeeper:
+    """Renews leases; never calls user code, so no agent can keep it from renewing the others.
+
+    While the store does not answer for a whole lease, incarnations are suspended: their context calls wait. They end
+    only when a renewal says that their fence is gone.
+    """
+
+    def __init__(
+        self,
+        store: AgentStore,
+        hosted: HostedSet,
+        config: RuntimeConfig,
+        clock: Clock,
+        *,
+        on_beat: Callable[[], None] | None = None,
+    ) -> None:
+        """Prepares the thread; ``start`` runs it.
+
+        Args:
+            store: Where the leases are.
+            hosted: Whose leases to renew.
+            config: heartbeat_interval and lease_ttl.
+            clock: For waits and the age of the last renewal.
+            on_beat: Called after each renewal, on the keeper's thread; must return at once.
+        """
+        self._store = store
+        self._hosted = hosted
+        self._clock = clock
+        self._interval = config.heartbeat_interval.total_seconds()
+        self._ttl = config.lease_ttl.total_seconds()
+        self._on_beat = on_beat
+        self._kicked: set[AgentId] = set()
+        self._lock = threading.Lock()
+        self._bell = threading.Event()
+        self._closed = False
+        self._renewed_at = clock.monotonic()
+        self._suspended = False
+        self._thread = threading.Thread(target=self._run, name="ares-lease-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begins to renew."""
+        self._thread.start()
+
+    def kick(self, agent_id: AgentId) -> None:
+        """Looks at one agent now: something was asked of it. Returns at once."""
+        with self._lock:
+            self._kicked.add(agent_id)
+        self._bell.set()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last successful renewal."""
+        return self._clock.monotonic() - self._renewed_at
+
+    def close(self) -> None:
+        """Ends the thread; leases run out by themselves."""
+        self._closed = True
+        self._bell.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        due = self._clock.monotonic() + self._interval
+        while True:
+            self._clock.wait(self._bell, due - self._clock.monotonic())
+            self._bell.clear()
+            if self._closed:
+                return
+            full = self._clock.monotonic() >= due
+            ok = self._renew(self._hosted.all() if full else self._taken())
+            if full or not ok:
+                due = self._clock.monotonic() + (self._interval if ok else _OUTAGE_PAUSE)
+            if full and ok and self._on_beat is not None:
+                self._on_beat()
+
+    def _taken(self) -> list[Incarnation]:
+        with self._lock:
+            kicked, self._kicked = self._kicked, set()
+        return self._hosted.of(kicked)
+
+    def _renew(self, incarnations: list[Incarnation]) -> bool:
+        if not incarnations:
+            self._contact()
+            return True
+        try:
+            renewal = self._store.renew([incarnation.lease() for incarnation in incarnations])
+        except StoreUnavailableError as error:
+            self._outage(error)
+            return False
+        except AresError:
+            log.exception("leases could not be renewed; tried again")
+            self._outage(None)
+            return False
+        except Exception:
+            # A dead keeper would look like a dead process: whatever went wrong, go on renewing.
+            log.exception("the lease keeper met an unexpected error; it goes on")
+            self._outage(None)
+            return False
+        self._contact()
+        for change in renewal.changes:
+            found = self._hosted.by_fence(change.fence)
+            if found is not None:
+                if change.fenced:
+                    log.warning(
+                        "agent %s: incarnation %s is over; it must end",
+                        found.agent_id,
+                        found.record.incarnation,
+                        extra={"agent_id": found.agent_id, "epoch": found.epoch, "task_id": found.task_id},
+                    )
+                found.take(change)
+        return True
+
+    def _contact(self) -> None:
+        self._renewed_at = self._clock.monotonic()
+        if self._suspended:
+            self._suspended = False
+            log.warning("the store answers again; %d incarnations go on", len(self._hosted))
+            for incarnation in self._hosted.all():
+                incarnation.suspend(suspended=False)
+
+    def _outage(self, error: AresError | None) -> None:
+        if self._suspended or self.age < self._ttl:
+            return
+        self._suspended = True
+        log.error("no lease could be renewed for %.1f s (%s): incarnations wait", self.age, error)
+        for incarnation in self._hosted.all():
+            incarnation.suspend(suspended=True)

@@ -1,0 +1,75 @@
+"""The process's one event loop for async agents, on a thread of its own, and the watch that it turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from ares_celery.clock import Clock
+
+__all__ = ["LoopThread"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop on a daemon thread. One coroutine that blocks stops all agents on it, so ``beat`` tells who."""
+
+    def __init__(self, clock: Clock, *, hung_after: float) -> None:
+        """Starts the thread.
+
+        Args:
+            clock: For the age of the last turn.
+            hung_after: Seconds without a turn until the loop counts as hung.
+        """
+        self._clock = clock
+        self._hung_after = hung_after
+        self._turned_at = clock.monotonic()
+        self._asked = False
+        self._said = False
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="ares-agents-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Runs a coroutine on the loop; from any other thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def beat(self) -> float:
+        """Asks the loop for a turn; returns the seconds since its last one. Logs the culprit's stack once a hang."""
+        age = self._clock.monotonic() - self._turned_at
+        if not self._asked:
+            self._asked = True
+            self.loop.call_soon_threadsafe(self._turned)
+        elif age > self._hung_after and not self._said:
+            self._said = True
+            log.error("the event loop has not turned for %.1f s; it is held by:\n%s", age, self._culprit())
+        return age
+
+    def _turned(self) -> None:
+        self._turned_at = self._clock.monotonic()
+        self._asked = self._said = False
+
+    def _culprit(self) -> str:
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the documented way to see a thread
+        return "".join(traceback.format_stack(frame)) if frame else "(its thread has ended)"
+
+    def close(self) -> None:
+        """Stops the loop; what still runs on it is abandoned."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=5)

@@ -1,0 +1,31 @@
+"""What the runtime needs of its surroundings. Celery implements these; `testing/` has versions without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ares_celery.ids import AgentId
+from ares_celery.model.plan import Nudge
+
+__all__ = ["Launcher", "Wakeups"]
+
+
+class Launcher(Protocol):
+    """Sends the message that makes some worker look at an agent."""
+
+    def launch(self, nudge: Nudge) -> None:
+        """Publishes the nudge. May raise: a deadline in the store sends it again, so callers only log."""
+        ...
+
+
+class Wakeups(Protocol):
+    """Hints from the store that an agent of this process should be looked at now; losing one costs a heartbeat."""
+
+    def listen(self, callback: Callable[[AgentId], None]) -> None:
+        """Starts to deliver hints on a thread of its own; reconnects by itself."""
+        ...
+
+    def close(self) -> None:
+        """Ends the thread."""
+        ...

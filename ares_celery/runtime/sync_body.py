@@ -1,0 +1,228 @@
+"""Running a plain agent in the task's own thread; messages are handed over at its context calls."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from ares_celery.agents.contract import Agent
+from ares_celery.agents.registry import AgentType
+from ares_celery.clock import Clock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import AgentSignal, FencedError, FencedSignal, StopSignal, StoreUnavailableError
+from ares_celery.runtime.context import OUTAGE_PAUSE
+from ares_celery.runtime.ends import (
+    ApplyFailedSignal,
+    Crash,
+    End,
+    Fenced,
+    Yielded,
+    agent_failed,
+    failure_reply,
+    no_process_reply,
+    verdict_on_return,
+    verdict_on_signal,
+)
+from ares_celery.runtime.health import HealthWatch
+from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.sync_context import SyncContext
+from ares_celery.store.base import InboxMessage, Reply, Store
+
+__all__ = ["SyncBody"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+#: Part of the stop timeout that the agent's own code may use; the rest is for its snapshot and release.
+_OWN_PART = 0.7
+
+
+class SyncBody:
+    """One incarnation of a plain agent."""
+
+    def __init__(  # noqa: PLR0913 - the parts of one incarnation
+        self,
+        incarnation: Incarnation,
+        agent: Agent,
+        agent_type: AgentType,
+        *,
+        config: RuntimeConfig,
+        clock: Clock,
+        store: Store,
+        report_ill: Callable[[Incarnation, str], None],
+    ) -> None:
+        """Binds the parts; ``run`` does the work."""
+        self._incarnation = incarnation
+        self._agent: Any = agent
+        self._type = agent_type
+        self._config = config
+        self._clock = clock
+        self._store = store
+        self._report_ill = report_ill
+        self._health = HealthWatch(agent, config, clock.monotonic()) if HealthWatch.wanted(agent) else None
+        self._ctx = SyncContext(
+            incarnation, agent, agent_type.schema, config, clock, store=store, hand_over=self._hand_over
+        )
+        self._serves = hasattr(agent, "process")
+        self._in_message = False
+        self._thread = 0
+        self._interruptible = False
+        self._lock = threading.Lock()
+        self._stop_asked_at = 0.0
+
+    @property
+    def wants_pulse(self) -> bool:
+        """Every plain agent is looked at each beat: it may have to be interrupted."""
+        return True
+
+    def run(self) -> End:
+        """Runs the agent to its end in the calling thread."""
+        self._thread = threading.get_ident()
+        self._incarnation.on_change(self._ctx.wake, self._on_stop)
+        end = self._live()
+        if not isinstance(end, (Fenced, Crash)):
+            end = self._orderly_end(end)
+        self._incarnation.on_change(_nothing, _nothing)
+        return end
+
+    def pulse(self) -> None:
+        """Interrupts code that does not yield in time; from the keeper's thread.
+
+        An interrupt reaches Python code at its next bytecode; a call that blocks outside Python is not reached: its
+        incarnation is fenced by its deadline, and in prefork its process is ended.
+        """
+        if not self._stop_asked_at:
+            return
+        limit = min(self._config.agent_stop_timeout, self._config.drain_timeout).total_seconds() * _OWN_PART
+        if self._incarnation.fenced or self._clock.monotonic() - self._stop_asked_at > limit:
+            self._interrupt(FencedSignal if self._incarnation.fenced else StopSignal)
+
+    # -- in the task's thread ---------------------------------------------------------------------------------------
+
+    def _live(self) -> End:
+        try:
+            start = getattr(self._agent, "start", None)
+            if start is not None:
+                self._user_code(start, self._ctx)
+            end = verdict_on_return(self._incarnation, serves=self._serves)
+            if end is not None:
+                return end
+            while not self._ctx.stop_requested:
+                self._ctx.sleep(self._config.snapshot_interval.total_seconds())
+            return verdict_on_return(self._incarnation, serves=False) or Yielded()
+        except BaseException as error:  # noqa: BLE001 - an agent's code may raise anything; nothing of it may escape
+            return self._on_error(error)
+
+    def _user_code(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401 - whatever it returns
+        """Calls user code; only inside it may an interrupt arrive."""
+        with self._lock:
+            self._interruptible = True
+        try:
+            return function(*args)
+        finally:
+            with self._lock:
+                self._interruptible = False
+                _set_async_exception(self._thread, None)
+
+    def _on_error(self, error: BaseException) -> End:
+        if isinstance(error, (FencedSignal, FencedError)):
+            return Fenced()
+        if isinstance(error, StopSignal):
+            return verdict_on_signal(self._incarnation)
+        if isinstance(error, ApplyFailedSignal):
+            error = error.error
+        return Crash(agent_failed(self._incarnation.agent_id, error))
+
+    def _orderly_end(self, end: End) -> End:
+        try:
+            stop = getattr(self._agent, "stop", None)
+            if stop is not None:
+                self._user_code(stop, self._ctx)
+            self._ctx.final_snapshot()
+        except FencedSignal:
+            return Fenced()
+        except BaseException as error:  # an agent's stop() may raise anything; it is over anyway
+            self._ctx.logger.error("stop() failed", exc_info=error)  # noqa: TRY400 - also for what is no Exception
+        return end
+
+    def _on_stop(self) -> None:
+        self._stop_asked_at = self._clock.monotonic()
+        self._ctx.wake()
+
+    def _interrupt(self, signal: type[AgentSignal]) -> None:
+        with self._lock:
+            if self._interruptible:
+                _set_async_exception(self._thread, signal)
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def _hand_over(self) -> None:
+        """Answers what waits, and asks for the agent's health: both between its own lines of code."""
+        if self._in_message:
+            return
+        if self._health is not None:
+            problem = self._health.ask(self._clock.monotonic())
+            if problem is not None:
+                self._report_ill(self._incarnation, problem)
+        self._in_message = True
+        try:
+            while self._incarnation.inbox_hint and self._may_serve():
+                self._incarnation.inbox_hint = False
+                self._serve_all()
+        finally:
+            self._in_message = False
+
+    def _may_serve(self) -> bool:
+        return self._incarnation.stopping_reason is None and self._incarnation.completion is None
+
+    def _serve_all(self) -> None:
+        seen = ""
+        while self._may_serve():
+            messages = self._from_store(partial(self._store.inbox, self._incarnation.agent_id, after=seen))
+            if not messages:
+                return
+            for message in messages:
+                if not self._may_serve():
+                    return
+                seen = message.entry
+                self._answer(message)
+
+    def _answer(self, message: InboxMessage) -> None:
+        reply = self._reply_to(message)
+        incarnation = self._incarnation
+        self._from_store(lambda: self._store.reply(incarnation.agent_id, incarnation.fence, message, reply))
+        self._ctx.settle()
+
+    def _reply_to(self, message: InboxMessage) -> Reply:
+        agent_id = self._incarnation.agent_id
+        if not self._serves:
+            return no_process_reply(agent_id, self._type.name, message.message_id)
+        try:
+            return Reply(message.message_id, self._agent.process(self._ctx, message.body))
+        except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
+            return failure_reply(agent_id, message.message_id, error)
+
+    def _from_store(self, call: Callable[[], T]) -> T:
+        while True:
+            try:
+                return call()
+            except StoreUnavailableError as error:
+                log.warning("agent %s: the store does not answer (%s); waiting", self._incarnation.agent_id, error)
+                self._clock.wait(threading.Event(), OUTAGE_PAUSE)
+            except FencedError as error:
+                self._incarnation.ask("fenced")
+                raise FencedSignal from error
+
+
+def _set_async_exception(thread: int, signal: type[BaseException] | None) -> None:
+    """Raises ``signal`` in a thread at its next bytecode; None takes back one that has not arrived."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(signal) if signal is not None else None
+    )
+
+
+def _nothing() -> None:
+    """Nobody is to be told any more."""

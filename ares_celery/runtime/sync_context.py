@@ -1,0 +1,161 @@
+"""The context of a plain agent, which runs in the task's own thread."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from typing_extensions import override
+
+from ares_celery.agents.contract import Agent, StatefulAgent
+from ares_celery.clock import Clock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import FencedError, FencedSignal, StoreUnavailableError, VersionConflictError
+from ares_celery.ids import Version, check_agent_id
+from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
+from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.store.base import Store
+
+__all__ = ["SyncContext"]
+
+T = TypeVar("T")
+
+
+class SyncContext(BaseContext):
+    """Implements :class:`ares_celery.agents.context.SyncAgentContext`."""
+
+    def __init__(  # noqa: PLR0913 - the parts of one incarnation
+        self,
+        incarnation: Incarnation,
+        agent: Agent,
+        schema: int,
+        config: RuntimeConfig,
+        clock: Clock,
+        *,
+        store: Store,
+        hand_over: Callable[[], None],
+    ) -> None:
+        """Binds the context; ``hand_over`` lets the agent answer the messages that wait."""
+        super().__init__(incarnation, agent, schema, config, clock)
+        self._store = store
+        self._hand_over = hand_over
+        self._woken = threading.Event()
+        self._emitting = False
+
+    def wake(self) -> None:
+        """Ends waits of this context, so that they look at the flags again; callable from any thread."""
+        self._woken.set()
+
+    def emit(self, type: str, payload: Mapping[str, Any] | None = None, /) -> Event:  # noqa: A002
+        """Stores an event, then applies it; returns when both are done."""
+        return self._emit(self._new_events([(type, payload)]))[0]
+
+    def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
+        """Stores several events at once, all or none, then applies them in order."""
+        made = self._new_events(events)
+        return self._emit(made) if made else ()
+
+    def sleep(self, seconds: float, /) -> None:
+        """Waits; wakes at once on stop, pause and drain. Messages are answered meanwhile."""
+        self._alive()
+        self._count_sleep()
+        self.settle()
+        until = self._clock.monotonic() + seconds
+        while not self._should_stop():
+            self._woken.clear()
+            self._hand_over()
+            left = until - self._clock.monotonic()
+            if self._should_stop() or left <= 0:
+                break
+            self._clock.wait(self._woken, left)
+        self._alive()
+
+    @override
+    def heartbeat(self) -> None:
+        """Says that the agent makes progress; lets it answer messages."""
+        super().heartbeat()
+        self._hand_over()
+
+    def snapshot(self) -> bool:
+        """Takes a snapshot now; False when the agent has none or an emit is in flight."""
+        if not isinstance(self._agent, StatefulAgent) or self._emitting:
+            return False
+        state, version = self._agent.snapshot(), self._incarnation.last_version
+        fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
+        self._persist(lambda: self._store.save_snapshot(agent_id, fence, state, version=version, schema=self._schema))
+        self._snapshot_taken()
+        return True
+
+    def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
+        """Sends a message to another agent's inbox; returns its message id."""
+        to, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
+        self._persist(lambda: self._store.send(to, message, message_id=sent, wants_reply=False))
+        return sent
+
+    def settle(self) -> None:
+        """A settled point: takes a snapshot when one is due. A failing one is logged and tried at the next point."""
+        if not self._snapshot_due():
+            return
+        try:
+            self.snapshot()
+        except Exception:
+            self.logger.exception("snapshot failed; the previous one stays")
+            self._snapshot_at = self._clock.monotonic()
+
+    def final_snapshot(self) -> None:
+        """The snapshot of an orderly end; when it fails, recovery replays more instead."""
+        if not isinstance(self._agent, StatefulAgent) or not self._snapshot_news():
+            return
+        try:
+            self.snapshot()
+        except Exception:
+            self.logger.exception("final snapshot failed; recovery replays more instead")
+
+    def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
+        self._alive()
+        op, before = self._next_op(), self._incarnation.last_version
+        fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
+        self._emitting = True
+        try:
+            stored = self._persist(lambda: self._store.append(agent_id, fence, events, op=op, expected=before))
+            if stored[0].version > before + 1:
+                self._apply_all(self._between(before, stored[0].version))
+            self._apply_all(stored)
+        finally:
+            self._emitting = False
+        return stored
+
+    def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
+        """Events that others wrote meanwhile: they come first, as on replay."""
+        options = ReadOptions(from_version=before + 1, to_version=first - 1)
+        return self._persist(lambda: self._store.events.read(self._incarnation.agent_id, options))
+
+    def _persist(self, call: Callable[[], T]) -> T:
+        """Repeats a call under the same operation id until the store answers or the incarnation is over."""
+        while True:
+            self._alive()
+            try:
+                return call()
+            except StoreUnavailableError as error:
+                self.logger.warning("the store does not answer (%s); waiting", error)
+                self._woken.clear()
+                self._clock.wait(self._woken, OUTAGE_PAUSE)
+            except FencedError as error:
+                self._incarnation.ask("fenced")
+                raise FencedSignal from error
+            except VersionConflictError as error:
+                if not error.fields.get("rolled_back"):
+                    raise
+                self._incarnation.rolled_back = True
+                raise FencedSignal from error
+
+    def _alive(self) -> None:
+        """Waits while suspended; raises FencedSignal once the incarnation is over."""
+        self._demand_life()
+        while self._incarnation.suspended:
+            self._woken.clear()
+            self._clock.wait(self._woken, OUTAGE_PAUSE)
+            self._demand_life()

@@ -1,0 +1,1 @@
+"""Where state lives: the ports, and the one production store."""

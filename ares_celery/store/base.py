@@ -1,0 +1,511 @@
+"""The ports: where state lives. Redis implements them; the core knows nothing else of it.
+
+Every mutation takes an operation id (``op``): a repeat with the same id returns the first outcome and changes nothing.
+Every method may raise StoreUnavailableError: whether the call took effect is then unknown, and repeating it is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import AresError
+from ares_celery.ids import AgentId, Epoch, Instant, Version
+from ares_celery.model.agent import AgentRecord, AgentState, Desired, Owner, Request, RuntimeState
+from ares_celery.model.command import Deadline
+from ares_celery.model.event import ANY, Event, ExpectedVersion, NewEvent, ReadOptions
+from ares_celery.model.plan import Plan
+from ares_celery.model.snapshot import Snapshot
+
+__all__ = [
+    "AgentRead",
+    "AgentStore",
+    "AsyncIncarnationStore",
+    "Claimed",
+    "CommitConflict",
+    "Committed",
+    "DamagedSnapshot",
+    "DueDeadline",
+    "DueShard",
+    "EventStore",
+    "InboxMessage",
+    "IncarnationStore",
+    "Lease",
+    "LeaseChange",
+    "Mailbox",
+    "NamespaceAdmin",
+    "Renewal",
+    "Reply",
+    "RuntimeRead",
+    "SnapshotStore",
+    "Store",
+]
+
+
+class CommitConflict(AresError):
+    """The record, its deadline or the runtime's generation changed since it was read: read again, decide again."""
+
+    code = "commit_conflict"
+    template = "agent {agent_id!r} changed while it was decided on; decide again"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRead:
+    """One atomic read of an agent.
+
+    Attributes:
+        record: None when it does not exist.
+        now: Redis TIME of the read.
+        runtime: The shard's copy of the runtime's state.
+        generation: The generation of that copy; a commit demands it.
+        lease_until: When the owner's lease ends; 0 without one.
+        outcome: The outcome stored under the op id that was asked about; None when that op has not happened.
+    """
+
+    record: AgentRecord | None
+    now: Instant
+    runtime: RuntimeState
+    generation: int
+    lease_until: Instant
+    outcome: Committed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The outcome of a commit.
+
+    Attributes:
+        epoch: Of the record after the commit; 0 when it was deleted.
+        revision: Of the record after the commit.
+        version: Last event of the stream after the commit.
+        now: Redis TIME of the commit.
+        repeated: This op had happened before; nothing was changed now.
+    """
+
+    epoch: Epoch
+    revision: int
+    version: Version
+    now: Instant
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedSnapshot:
+    """A stored snapshot whose bytes do not fit its checksum; kept as they are."""
+
+    problem: str
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What one round trip gives to a claimer.
+
+    Attributes:
+        record: After the claim: with fence, owner, incarnation.
+        now: Redis TIME of the claim.
+        snapshot: The newest one, if any.
+        events: The first page of events after the snapshot (of all events without one).
+        more: There are events beyond that page.
+        repeated: The same claimer had claimed before (a lost reply).
+    """
+
+    record: AgentRecord
+    now: Instant
+    snapshot: Snapshot | DamagedSnapshot | None
+    events: tuple[Event, ...]
+    more: bool
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One lease to renew, with the last signal that its incarnation saw."""
+
+    agent_id: AgentId
+    fence: str
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChange:
+    """What a renewal found: the fence is gone, or something new was asked (also: messages came)."""
+
+    agent_id: AgentId
+    fence: str
+    fenced: bool
+    signal: int = 0
+    request: Request = Request.NONE
+    desired: Desired = Desired.RUNNING
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """One renewal of many leases: only those with news are listed."""
+
+    now: Instant
+    changes: tuple[LeaseChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DueDeadline:
+    """A deadline that has passed, with the score that a commit has to demand."""
+
+    kind: Deadline
+    agent_id: AgentId
+    name: str
+    score: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class DueShard:
+    """What one shard has due.
+
+    Attributes:
+        shard: Its number.
+        now: Redis TIME of the read.
+        due: Oldest first; at most the limit asked for.
+        next_at: The earliest deadline that is not due yet; 0 when there is none.
+    """
+
+    shard: int
+    now: Instant
+    due: tuple[DueDeadline, ...]
+    next_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeRead:
+    """The state of the namespace's runtime, from its home shard."""
+
+    state: RuntimeState
+    generation: int
+    since: Instant
+    now: Instant
+    reason: str = ""
+    actor: str = ""
+    first_started: Instant = Instant(0)
+    stopped_at: Instant = Instant(0)
+
+
+@dataclass(frozen=True, slots=True)
+class InboxMessage:
+    """A message in an agent's inbox.
+
+    Attributes:
+        entry: Its place in the inbox; what a reply consumes.
+        message_id: Chosen by the caller; a repeat is the same message.
+        body: JSON value.
+        wants_reply: Somebody waits for the answer.
+    """
+
+    entry: str
+    message_id: str
+    body: Any
+    wants_reply: bool
+    time: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a message: a value, or the wire dict of an error."""
+
+    message_id: str
+    value: Any = None
+    error: Mapping[str, Any] | None = None
+
+
+class AgentStore(Protocol):
+    """Records, deadlines, leases: what decides lives."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        ...
+
+    def read(self, agent_id: AgentId, *, op: str = "") -> AgentRead:
+        """Reads an agent and Redis TIME in one atomic call; with ``op``, also the stored outcome of that operation."""
+        ...
+
+    def read_many(self, agent_ids: Sequence[AgentId]) -> list[AgentRead]:
+        """Reads many agents in one round trip; each read is atomic, all together are not."""
+        ...
+
+    def commit(self, plan: Plan, read: AgentRead, *, op: str, guard: DueDeadline | None = None) -> Committed:
+        """Applies a whole Plan or nothing. Atomic: record, deadlines, state index, events, counters, owner index.
+
+        Args:
+            plan: Decided on ``read``.
+            read: Its revision and runtime generation are demanded.
+            op: Operation id; remembered for an hour.
+            guard: The deadline that caused the command: it must still stand at this score.
+
+        Raises:
+            CommitConflict: Something demanded has changed; nothing was written.
+        """
+        ...
+
+    def claim(self, agent_id: AgentId, epoch: Epoch, *, token: str, owner: Owner, page: int) -> Claimed:
+        """Takes the fence of this epoch, and loads what recovery needs, in one atomic call.
+
+        Raises:
+            FencedError: Not claimable: field ``reason`` is epoch, owned, not desired, early or deleted.
+        """
+        ...
+
+    def renew(self, leases: Sequence[Lease]) -> Renewal:
+        """Renews leases, in one pipelined round trip; one whose fence is gone is reported, not renewed."""
+        ...
+
+    def due(self, *, limit: int = 100) -> list[DueShard]:
+        """Deadlines that have passed, of every shard, in one pipelined round trip. Costs O(due)."""
+        ...
+
+    def hosted_by(self, identity: str) -> list[AgentId]:
+        """The agents whose last known host is this process."""
+        ...
+
+    def list_ids(self, states: Iterable[AgentState] | None = None) -> list[AgentId]:
+        """Ids of all agents, or of those in the given states, sorted."""
+        ...
+
+    def count_by_state(self) -> dict[AgentState, int]:
+        """How many agents are in each state; states without agents are absent."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """The namespace's counters: deaths, restarts, manual_restarts, parked, completed, failed_attempts."""
+        ...
+
+    def delete(self, agent_id: AgentId, read: AgentRead, *, op: str) -> None:
+        """Removes an agent and every key of it, the record last.
+
+        Raises:
+            CommitConflict: It changed since ``read``.
+        """
+        ...
+
+
+class IncarnationStore(Protocol):
+    """What one incarnation writes and reads; every write shows the fence."""
+
+    def append(
+        self, agent_id: AgentId, fence: str, events: Sequence[NewEvent], *, op: str, expected: Version
+    ) -> tuple[Event, ...]:
+        """Appends events of an incarnation; all or none; with contiguous versions.
+
+        Args:
+            agent_id: Whose stream.
+            fence: Demanded to be equal to the record's.
+            events: At least one.
+            op: Batch id; a repeat returns the stored events.
+            expected: The last version that the writer has seen. Other writers (the runtime) may have added events:
+                the append still succeeds, above theirs. A *smaller* version in Redis means that the store came back
+                older: VersionConflictError with field ``rolled_back`` true.
+
+        Raises:
+            FencedError: The incarnation is over.
+            EventTooLargeError, UnserialisableError: Refused before anything is sent.
+        """
+        ...
+
+    def save_snapshot(
+        self, agent_id: AgentId, fence: str, state: Mapping[str, Any], *, version: Version, schema: int
+    ) -> None:
+        """Stores a snapshot, drops the oldest beyond ``snapshots_kept``. Raises FencedError, SnapshotTooLargeError."""
+        ...
+
+    def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
+        """Messages that were not consumed yet, oldest first."""
+        ...
+
+    def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
+        """Consumes a message and stores its answer, atomically. Raises FencedError."""
+        ...
+
+
+class AsyncIncarnationStore(Protocol):
+    """The same as :class:`IncarnationStore`, awaitable, for agents on an event loop."""
+
+    async def append(
+        self, agent_id: AgentId, fence: str, events: Sequence[NewEvent], *, op: str, expected: Version
+    ) -> tuple[Event, ...]:
+        """See :meth:`IncarnationStore.append`."""
+        ...
+
+    async def save_snapshot(
+        self, agent_id: AgentId, fence: str, state: Mapping[str, Any], *, version: Version, schema: int
+    ) -> None:
+        """See :meth:`IncarnationStore.save_snapshot`."""
+        ...
+
+    async def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
+        """See :meth:`IncarnationStore.inbox`."""
+        ...
+
+    async def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
+        """See :meth:`IncarnationStore.reply`."""
+        ...
+
+    async def send(self, agent_id: AgentId, body: object, *, message_id: str, wants_reply: bool) -> None:
+        """See :meth:`Mailbox.send`."""
+        ...
+
+    async def read(self, stream_id: str, options: ReadOptions) -> tuple[Event, ...]:
+        """See :meth:`EventStore.read`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Closes its connections; on the loop that used them."""
+        ...
+
+
+class Mailbox(Protocol):
+    """Messages to agents, as callers use it."""
+
+    def send(self, agent_id: AgentId, body: object, *, message_id: str, wants_reply: bool) -> None:
+        """Puts a message into the inbox, once for each message id, and tells the host to look.
+
+        Raises:
+            AgentNotFoundError, AgentNotRunningError (stopped, completed, registered), AgentParkedError,
+            MailboxFullError, UnserialisableError, EventTooLargeError.
+        """
+        ...
+
+    def wait_reply(self, agent_id: AgentId, message_id: str, *, timeout: float) -> Reply | None:
+        """The answer, or None when there is none within ``timeout`` seconds. Does not consume it."""
+        ...
+
+
+class EventStore(Protocol):
+    """Streams of events; one an agent, named by its id."""
+
+    def append(
+        self, stream_id: str, events: Sequence[NewEvent], expected_version: ExpectedVersion = ANY
+    ) -> tuple[Event, ...]:
+        """Appends from outside an incarnation. Raises VersionConflictError, StreamNotFoundError (empty id)."""
+        ...
+
+    def read(self, stream_id: str, options: ReadOptions | None = None) -> tuple[Event, ...]:
+        """Reads part of a stream; an unknown stream is empty."""
+        ...
+
+    def read_all(self, options: ReadOptions | None = None) -> tuple[Event, ...]:
+        """Reads all streams, ordered by (time, version)."""
+        ...
+
+    def stream_version(self, stream_id: str) -> Version:
+        """The last version; 0 for an unknown stream."""
+        ...
+
+    def close(self) -> None:
+        """Every later call raises EventStoreClosedError."""
+        ...
+
+
+class SnapshotStore(Protocol):
+    """The seed's port: the newest state of an agent. A user may bring another one."""
+
+    def save(self, agent_id: str, state: Mapping[str, Any]) -> None:
+        """Stores a deep copy; the last write wins."""
+        ...
+
+    def load(self, agent_id: str) -> Mapping[str, Any] | None:
+        """The newest state that is intact; None when there is none."""
+        ...
+
+    def delete(self, agent_id: str) -> None:
+        """Forgets; of nothing is no error."""
+        ...
+
+
+class NamespaceAdmin(Protocol):
+    """The namespace itself: its settings and the state of its runtime."""
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The stored settings, as of opening."""
+        ...
+
+    def runtime(self) -> RuntimeRead:
+        """The runtime's state."""
+        ...
+
+    def set_runtime(
+        self, state: RuntimeState, *, only_from: Sequence[RuntimeState], reason: str, actor: str
+    ) -> RuntimeRead:
+        """Moves the runtime's state, in the home shard first, then copied to every shard with its generation.
+
+        A caller that dies in between leaves the deadline ``reconcile|@runtime`` in the home shard; the sweep goes on.
+        Returns the state afterwards; unchanged when it was in none of ``only_from``.
+        """
+        ...
+
+    def copy_runtime(self) -> None:
+        """Copies the home shard's runtime state to every shard that has an older generation; clears the deadline."""
+        ...
+
+    def elect(self, identity: str, *, ttl_ms: int) -> bool:
+        """Takes or keeps the sweeper's lease; True while this process holds it."""
+        ...
+
+    def report_sweep(self, identity: str) -> None:
+        """Notes that a sweep was finished now; its age is part of readiness."""
+        ...
+
+    def sweep_age_ms(self) -> int:
+        """Milliseconds since the last sweep by anybody; -1 when there was none."""
+        ...
+
+    def report_hosts(self, identity: str, worker: str) -> None:
+        """Notes that this process hosts agents or watches others; forgotten when it is not repeated for a minute."""
+        ...
+
+    def hosts(self) -> Mapping[str, str]:
+        """Identities of the processes that reported within a minute, with their worker names."""
+        ...
+
+    def report_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
+        """Notes the agent types that a worker can host, each with its factory's parameters (Registry.describe)."""
+        ...
+
+    def known_types(self) -> Mapping[str, Mapping[str, Any]]:
+        """The agent types that any worker reported; empty when none ever did."""
+        ...
+
+    def server_time(self) -> Instant:
+        """Redis TIME."""
+        ...
+
+    def wipe(self) -> int:
+        """Deletes every key of the namespace; for tests and demos. Returns how many."""
+        ...
+
+
+class Store(AgentStore, IncarnationStore, Mailbox, NamespaceAdmin, Protocol):
+    """Everything that one open namespace offers, in one object; safe to share between threads."""
+
+    @property
+    def events(self) -> EventStore:
+        """Streams of events."""
+        ...
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        """Newest states."""
+        ...
+
+    def stored_snapshots(self, agent_id: AgentId) -> list[Snapshot | DamagedSnapshot]:
+        """All kept snapshots, newest first, damaged ones included."""
+        ...
+
+    def wake_channel(self, identity: str) -> str:
+        """The channel on which a hosting process is told to look at an agent now; the message is the agent's id."""
+        ...
+
+    def close(self) -> None:
+        """Closes all connections; idempotent."""
+        ...

@@ -1,0 +1,1 @@
+"""The production store: one Lua file an operation, a typed call for each."""

@@ -1,0 +1,346 @@
+"""Calls about records, deadlines and leases: what decides lives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from ares_celery.clock import micros
+from ares_celery.errors import FencedError
+from ares_celery.ids import AgentId, Epoch, Instant, Version
+from ares_celery.model.agent import AgentState, Desired, Owner, Request, RuntimeState
+from ares_celery.model.command import Deadline
+from ares_celery.model.plan import Plan
+from ares_celery.store.base import (
+    AgentRead,
+    Claimed,
+    CommitConflict,
+    Committed,
+    DueDeadline,
+    DueShard,
+    Lease,
+    LeaseChange,
+)
+from ares_celery.store.redis.call import Call, Word
+from ares_celery.store.redis.event_calls import FEED_LENGTH
+from ares_celery.store.redis.keys import Keys, deadline_member
+from ares_celery.store.redis.records import Changes, changes, decode_record, flat_fields
+from ares_celery.store.redis.replies import as_it_is, as_texts, instant, unknown_reply
+from ares_celery.store.redis.stored_events import EncodedEvent, decode_entry
+from ares_celery.store.redis.stored_snapshots import decode_snapshot
+
+__all__ = [
+    "LEASES_PER_CALL",
+    "OUTCOME_TTL",
+    "claim",
+    "commit",
+    "count_state",
+    "delete_agent",
+    "due",
+    "hosted_by",
+    "list_state",
+    "read_agent",
+    "read_counters",
+    "renew",
+]
+
+#: How long the outcome of an operation id is remembered: well beyond any retry of the same call.
+OUTCOME_TTL: Final = timedelta(hours=1)
+#: Leases of one script: beyond 100 the saving is small, and nobody else is served meanwhile (1.2 ms for 100).
+LEASES_PER_CALL: Final = 100
+
+_KINDS: Final = frozenset(Deadline)
+
+
+def read_agent(keys: Keys, *, agent_id: AgentId, op: str) -> Call[AgentRead]:
+    """Reads a record, its lease and the shard's runtime state, with Redis TIME."""
+    shard = keys.shard_of(agent_id)
+    return Call(
+        _parse_read,
+        script="read_agent",
+        keys=(keys.agent(agent_id), keys.deadlines(shard), keys.runtime(shard), keys.op(agent_id, op)),
+        args=(deadline_member(Deadline.LEASE, agent_id),),
+    )
+
+
+def _parse_read(reply: Sequence[Any]) -> AgentRead:
+    now, fields, state, generation, lease, outcome = reply
+    return AgentRead(
+        record=decode_record(flat_fields(fields)),
+        now=instant(now),
+        runtime=RuntimeState(state.decode()) if state else RuntimeState.NEW,
+        generation=int(generation or 0),
+        lease_until=instant(lease),
+        outcome=_parse_outcome(outcome, repeated=True) if outcome else None,
+    )
+
+
+def _parse_outcome(outcome: bytes, *, repeated: bool) -> Committed:
+    epoch, revision, version, now = map(int, outcome.split(b"|"))
+    return Committed(Epoch(epoch), revision, Version(version), Instant(now), repeated=repeated)
+
+
+def commit(  # noqa: PLR0913 - the parts of one write
+    keys: Keys,
+    *,
+    agent_id: AgentId,
+    plan: Plan,
+    read: AgentRead,
+    op: str,
+    guard: DueDeadline | None,
+    events: Sequence[EncodedEvent],
+) -> Call[Committed]:
+    """Applies a plan that leaves a record, or one that only moves deadlines."""
+    before, after = plan.before, plan.after
+    left = before.state if before else AgentState.REGISTERED
+    entered = after.state if after else left
+    is_entered = after is not None and (before is None or left is not entered)
+    wake = plan.wake_owner and before is not None and before.owner is not None
+    shard = keys.shard_of(agent_id)
+    args: list[Word] = [
+        agent_id,
+        before.revision if before else "",
+        before.epoch if before else 0,
+        read.generation,
+        _member(guard) if guard else "",
+        guard.score if guard else 0,
+        int(OUTCOME_TTL.total_seconds()),
+        FEED_LENGTH,
+        keys.wake_prefix + before.owner.identity if wake and before and before.owner else "",
+        after.epoch if after else 0,
+        int(is_entered),
+    ]
+    change = changes(before, after)
+    args += [change.signal, *_lists(agent_id, plan, change, guard, events)]
+    return Call(
+        lambda reply: _parse_commit(agent_id, reply),
+        script="commit",
+        keys=(
+            keys.agent(agent_id),
+            keys.op(agent_id, op),
+            keys.runtime(shard),
+            keys.deadlines(shard),
+            keys.counters(shard),
+            keys.hosts(shard),
+            keys.events(agent_id),
+            keys.feed(shard),
+            keys.streams(shard),
+            keys.state(shard, left),
+            keys.state(shard, entered),
+        ),
+        args=tuple(args),
+    )
+
+
+def _lists(
+    agent_id: AgentId, plan: Plan, change: Changes, guard: DueDeadline | None, events: Sequence[EncodedEvent]
+) -> list[Word]:
+    """The lists at the end of the arguments, each behind its length."""
+    old = plan.before.owner.identity if plan.before and plan.before.owner else ""
+    new = plan.after.owner.identity if plan.after and plan.after.owner and not plan.free_host else ""
+    deadlines: dict[str, Word] = {
+        deadline_member(kind, agent_id): "" if due is None else due for kind, due in plan.deadlines.items()
+    }
+    if guard:
+        # The guard is what the plan answers: unless the plan sets it anew, it has done its duty.
+        deadlines.setdefault(_member(guard), "")
+    lists: tuple[tuple[int, list[Word]], ...] = (
+        (2, [word for item in change.put.items() for word in item]),
+        (1, list(change.clear)),
+        (1, [f"{new}|{agent_id}"] if new and new != old else []),
+        (1, [f"{old}|{agent_id}"] if old and new != old else []),
+        (2, [word for item in deadlines.items() for word in item]),
+        (2, [word for item in plan.counters.items() for word in item]),
+        (2, [word for event in events for word in (event.data, event.type)]),
+    )
+    return [word for width, items in lists for word in (len(items) // width, *items)]
+
+
+def _member(deadline: DueDeadline) -> str:
+    return deadline_member(deadline.kind, deadline.agent_id, deadline.name)
+
+
+def _parse_commit(agent_id: AgentId, reply: Sequence[bytes]) -> Committed:
+    match reply:
+        case [b"done", outcome]:
+            return _parse_outcome(outcome, repeated=False)
+        case [b"repeated", outcome]:
+            return _parse_outcome(outcome, repeated=True)
+        case [b"conflict", what]:
+            raise CommitConflict(agent_id=agent_id, changed=what.decode())
+        case _:
+            raise unknown_reply("commit", reply)
+
+
+def claim(  # noqa: PLR0913 - the parts of one write
+    keys: Keys,
+    *,
+    agent_id: AgentId,
+    epoch: Epoch,
+    token: str,
+    owner: Owner,
+    lease_ttl: timedelta,
+    start_timeout: timedelta,
+    page: int,
+) -> Call[Claimed]:
+    """Takes the fence of an epoch and loads what recovery needs."""
+    shard = keys.shard_of(agent_id)
+    return Call(
+        lambda reply: _parse_claim(agent_id, epoch, page, reply),
+        script="claim",
+        keys=(
+            keys.agent(agent_id),
+            keys.runtime(shard),
+            keys.deadlines(shard),
+            keys.hosts(shard),
+            keys.events(agent_id),
+            keys.snapshots(agent_id),
+        ),
+        args=(
+            agent_id,
+            epoch,
+            f"{epoch}|{token}",
+            owner.identity,
+            owner.worker,
+            owner.task_id,
+            micros(lease_ttl),
+            micros(start_timeout),
+            page + 1,  # one more than wanted shows whether there are more
+        ),
+    )
+
+
+def _parse_claim(agent_id: AgentId, epoch: Epoch, page: int, reply: Sequence[Any]) -> Claimed:
+    if reply[0] == b"refused":
+        raise FencedError(agent_id=agent_id, epoch=epoch, reason=reply[1].decode())
+    outcome, now, fields, blob, entries = reply
+    record = decode_record(flat_fields(fields))
+    if record is None:
+        raise unknown_reply("claim", reply)
+    return Claimed(
+        record=record,
+        now=instant(now),
+        snapshot=None if blob is None else decode_snapshot(blob),
+        events=tuple(decode_entry(agent_id, entry) for entry in entries[:page]),
+        more=len(entries) > page,
+        repeated=outcome == b"repeated",
+    )
+
+
+def renew(
+    keys: Keys, *, shard: int, leases: Sequence[Lease], lease_ttl: timedelta
+) -> Call[tuple[Instant, list[LeaseChange]]]:
+    """Renews leases of one shard; answers only those with news."""
+    args: list[Word] = [micros(lease_ttl)]
+    for lease in leases:
+        args += (lease.agent_id, lease.fence, lease.signal)
+    return Call(
+        lambda reply: (instant(reply[0]), [_parse_change(leases, news) for news in reply[1:]]),
+        script="renew",
+        keys=(keys.deadlines(shard), *(keys.agent(lease.agent_id) for lease in leases)),
+        args=tuple(args),
+    )
+
+
+def _parse_change(leases: Sequence[Lease], news: Sequence[Any]) -> LeaseChange:
+    lease: Lease = leases[int(news[0])]
+    if news[1] == b"fenced":
+        return LeaseChange(lease.agent_id, lease.fence, fenced=True)
+    signal, request, desired, reason = as_texts(news[2:])
+    return LeaseChange(
+        lease.agent_id,
+        lease.fence,
+        fenced=False,
+        signal=int(signal),
+        request=Request(request),
+        desired=Desired(desired),
+        reason=reason,
+    )
+
+
+def due(keys: Keys, *, shard: int, limit: int) -> Call[DueShard]:
+    """Reads the deadlines of a shard that have passed."""
+    return Call(lambda reply: _parse_due(shard, reply), script="due", keys=(keys.deadlines(shard),), args=(limit,))
+
+
+def _parse_due(shard: int, reply: Sequence[Any]) -> DueShard:
+    now, members, following = reply
+    passed = (_parse_deadline(member, score) for member, score in zip(members[::2], members[1::2], strict=True))
+    return DueShard(
+        shard=shard,
+        now=instant(now),
+        due=tuple(deadline for deadline in passed if deadline is not None),
+        next_at=instant(following[1]) if following else Instant(0),
+    )
+
+
+def _parse_deadline(member: bytes, score: bytes) -> DueDeadline | None:
+    kind, _, rest = member.decode().partition("|")
+    agent_id, _, name = rest.partition("|")
+    if kind not in _KINDS:
+        return None  # of a newer version: a worker that knows it will see to it
+    return DueDeadline(Deadline(kind), AgentId(agent_id), name, instant(score))
+
+
+def delete_agent(keys: Keys, *, agent_id: AgentId, read: AgentRead, op: str) -> Call[None]:
+    """Removes an agent and all that it owns."""
+    shard, record = keys.shard_of(agent_id), read.record
+    return Call(
+        lambda reply: _parse_delete(agent_id, reply),
+        script="delete_agent",
+        keys=(
+            keys.agent(agent_id),
+            keys.op(agent_id, op),
+            keys.deadlines(shard),
+            keys.hosts(shard),
+            keys.state(shard, record.state if record else AgentState.REGISTERED),
+            keys.events(agent_id),
+            keys.snapshots(agent_id),
+            keys.inbox(agent_id),
+        ),
+        args=(
+            agent_id,
+            record.revision if record else 0,
+            record.epoch if record else 0,
+            int(OUTCOME_TTL.total_seconds()),
+            *(kind.value for kind in Deadline),
+        ),
+    )
+
+
+def _parse_delete(agent_id: AgentId, reply: Sequence[bytes]) -> None:
+    match reply:
+        case [b"done" | b"repeated"]:
+            return
+        case [b"conflict"]:
+            raise CommitConflict(agent_id=agent_id, changed="revision")
+        case _:
+            raise unknown_reply("delete_agent", reply)
+
+
+def hosted_by(keys: Keys, *, shard: int, identity: str) -> Call[list[AgentId]]:
+    """Reads the agents of one shard that a process hosts: one range of a sorted set."""
+    return Call(
+        lambda reply: [AgentId(member.decode().rpartition("|")[2]) for member in reply],
+        # ``}`` is the character behind ``|``: the range holds what begins with the identity and its bar, nothing else.
+        args=("ZRANGEBYLEX", keys.hosts(shard), f"[{identity}|", f"({identity}}}"),
+    )
+
+
+def list_state(keys: Keys, *, shard: int, state: AgentState) -> Call[list[str]]:
+    """Reads the ids of one shard's agents in a state."""
+    return Call(as_texts, args=("ZRANGE", keys.state(shard, state), 0, -1))
+
+
+def count_state(keys: Keys, *, shard: int, state: AgentState) -> Call[int]:
+    """Counts one shard's agents in a state."""
+    return Call(as_it_is, args=("ZCARD", keys.state(shard, state)))
+
+
+def read_counters(keys: Keys, *, shard: int) -> Call[dict[str, int]]:
+    """Reads one shard's part of the counters."""
+    return Call(
+        lambda reply: {name.decode(): int(count) for name, count in reply.items()},
+        args=("HGETALL", keys.counters(shard)),
+    )

@@ -1,0 +1,165 @@
+"""Records, deadlines and leases in Redis."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from ares_celery.ids import AgentId, Epoch, Instant, Version
+from ares_celery.model.agent import AgentState, Owner
+from ares_celery.model.plan import Plan
+from ares_celery.store.base import (
+    AgentRead,
+    Claimed,
+    Committed,
+    DueDeadline,
+    DueShard,
+    Lease,
+    LeaseChange,
+    Renewal,
+)
+from ares_celery.store.redis import agent_calls
+from ares_celery.store.redis.bound import Part
+from ares_celery.store.redis.stored_events import encode_events, lifecycle_events
+
+__all__ = ["RedisAgentStore"]
+
+T = TypeVar("T")
+
+#: Reads of one round trip: more would only make the answers wait in memory.
+READS_PER_TRIP: Final = 500
+
+
+class RedisAgentStore(Part):
+    """Implements :class:`~ares_celery.store.base.AgentStore`, whose docstrings say what each method guarantees."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self._bound.keys.namespace
+
+    def read(self, agent_id: AgentId, *, op: str = "") -> AgentRead:
+        """Reads an agent and Redis TIME in one atomic call."""
+        return self._bound.client.run(agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op=op))
+
+    def read_many(self, agent_ids: Sequence[AgentId]) -> list[AgentRead]:
+        """Reads many agents; each read is atomic, all together are not."""
+        return [
+            read
+            for some in _chunks(agent_ids, READS_PER_TRIP)
+            for read in self._bound.client.run_many(
+                agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op="") for agent_id in some
+            )
+        ]
+
+    def commit(self, plan: Plan, read: AgentRead, *, op: str, guard: DueDeadline | None = None) -> Committed:
+        """Applies a whole Plan or nothing."""
+        if plan.before is not None and plan.after is None:
+            return self._delete_by(plan, read, op)
+        agent_id = _agent_of(plan, guard)
+        events = encode_events(
+            agent_id, lifecycle_events(plan.events), epoch=0, limit=self._bound.config.max_event_bytes
+        )
+        call = agent_calls.commit(
+            self._bound.keys, agent_id=agent_id, plan=plan, read=read, op=op, guard=guard, events=events
+        )
+        return self._bound.client.run(call)
+
+    def _delete_by(self, plan: Plan, read: AgentRead, op: str) -> Committed:
+        self.delete(_agent_of(plan, None), read, op=op)
+        after = self.read(_agent_of(plan, None), op=op)
+        return after.outcome or Committed(Epoch(0), 0, Version(0), after.now)
+
+    def claim(self, agent_id: AgentId, epoch: Epoch, *, token: str, owner: Owner, page: int) -> Claimed:
+        """Takes the fence of this epoch, and loads what recovery needs, in one atomic call."""
+        config = self._bound.config
+        call = agent_calls.claim(
+            self._bound.keys,
+            agent_id=agent_id,
+            epoch=epoch,
+            token=token,
+            owner=owner,
+            lease_ttl=config.lease_ttl,
+            start_timeout=config.start_timeout,
+            page=page,
+        )
+        return self._bound.client.run(call)
+
+    def renew(self, leases: Sequence[Lease]) -> Renewal:
+        """Renews leases in one round trip; lists those with news."""
+        keys = self._bound.keys
+        shards: dict[int, list[Lease]] = defaultdict(list)
+        for lease in leases:
+            shards[keys.shard_of(lease.agent_id)].append(lease)
+        answers = self._bound.client.run_many(
+            agent_calls.renew(keys, shard=shard, leases=some, lease_ttl=self._bound.config.lease_ttl)
+            for shard, held in shards.items()
+            for some in _chunks(held, agent_calls.LEASES_PER_CALL)
+        )
+        news: list[LeaseChange] = [change for _, changes in answers for change in changes]
+        return Renewal(now=max((now for now, _ in answers), default=Instant(0)), changes=tuple(news))
+
+    def due(self, *, limit: int = 100) -> list[DueShard]:
+        """Deadlines that have passed, of every shard, in one round trip."""
+        keys = self._bound.keys
+        return self._bound.client.run_many(
+            agent_calls.due(keys, shard=shard, limit=limit) for shard in range(keys.shards)
+        )
+
+    def hosted_by(self, identity: str) -> list[AgentId]:
+        """The agents whose last known host is this process, sorted."""
+        keys = self._bound.keys
+        found = self._bound.client.run_many(
+            agent_calls.hosted_by(keys, shard=shard, identity=identity) for shard in range(keys.shards)
+        )
+        return sorted(agent_id for some in found for agent_id in some)
+
+    def list_ids(self, states: Iterable[AgentState] | None = None) -> list[AgentId]:
+        """Ids of all agents, or of those in the given states, sorted."""
+        keys = self._bound.keys
+        wanted = tuple(AgentState) if states is None else tuple(dict.fromkeys(states))
+        found = self._bound.client.run_many(
+            agent_calls.list_state(keys, shard=shard, state=state) for shard in range(keys.shards) for state in wanted
+        )
+        # An agent that moved on between two of these reads may stand in both.
+        return sorted({AgentId(agent_id) for some in found for agent_id in some})
+
+    def count_by_state(self) -> dict[AgentState, int]:
+        """How many agents are in each state; states without agents are absent."""
+        keys = self._bound.keys
+        places = [(shard, state) for shard in range(keys.shards) for state in AgentState]
+        counts = self._bound.client.run_many(
+            agent_calls.count_state(keys, shard=shard, state=state) for shard, state in places
+        )
+        total: Counter[AgentState] = Counter()
+        for (_, state), count in zip(places, counts, strict=True):
+            total[state] += count
+        return dict(+total)
+
+    def counters(self) -> dict[str, int]:
+        """The namespace's counters."""
+        keys = self._bound.keys
+        total: Counter[str] = Counter()
+        for part in self._bound.client.run_many(
+            agent_calls.read_counters(keys, shard=shard) for shard in range(keys.shards)
+        ):
+            total.update(part)
+        return dict(total)
+
+    def delete(self, agent_id: AgentId, read: AgentRead, *, op: str) -> None:
+        """Removes an agent and every key of it, the record last."""
+        self._bound.client.run(agent_calls.delete_agent(self._bound.keys, agent_id=agent_id, read=read, op=op))
+
+
+def _agent_of(plan: Plan, guard: DueDeadline | None) -> AgentId:
+    record = plan.before or plan.after
+    if record is not None:
+        return record.id
+    if guard is not None:
+        return guard.agent_id
+    raise ValueError("a plan without a record needs the deadline that it answers: pass guard=")
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

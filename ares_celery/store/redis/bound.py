@@ -1,0 +1,36 @@
+"""What the parts of a store share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ares_celery.clock import Clock
+from ares_celery.config import RuntimeConfig
+from ares_celery.store.redis.client import RedisClient
+from ares_celery.store.redis.keys import Keys
+
+__all__ = ["Bound", "Part"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One open namespace: where it is, how it is set, and who speaks to it.
+
+    Attributes:
+        client: For calls that are answered at once.
+        waiting: For calls that wait on the server; they must not use up the other client's connections, as leases are
+            renewed through it.
+    """
+
+    client: RedisClient
+    waiting: RedisClient
+    keys: Keys
+    config: RuntimeConfig
+    clock: Clock
+
+
+class Part:
+    """Base of everything that works in one open namespace."""
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound

@@ -1,0 +1,130 @@
+"""Runs calls: the only code that waits for Redis. One client for threads, one for an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from redis.exceptions import NoScriptError
+
+from ares_celery.errors import StoreUnavailableError
+from ares_celery.store.redis.call import Call, Word
+from ares_celery.store.redis.connections import AsyncDriver, Driver
+from ares_celery.store.redis.driver_errors import DriverErrors
+from ares_celery.store.redis.scripts import Scripts
+
+__all__ = ["AsyncRedisClient", "RedisClient"]
+
+T = TypeVar("T")
+
+
+def _words(call: Call[Any], scripts: Scripts) -> tuple[Word, ...]:
+    if not call.script:
+        return call.args
+    return ("EVALSHA", scripts.sha(call.script), len(call.keys), *call.keys, *call.args)
+
+
+class RedisClient:
+    """Runs calls, for any number of threads; a forked child gets connections of its own."""
+
+    def __init__(self, driver: Driver, scripts: Scripts, errors: DriverErrors) -> None:
+        self._driver = driver
+        self._scripts = scripts
+        self._errors = errors
+        self._closed = False
+
+    def run(self, call: Call[T]) -> T:
+        """Sends one call and reads its answer; never twice.
+
+        Raises:
+            StoreUnavailableError: No answer came; whether the call took effect is unknown.
+        """
+        with self._errors:
+            reply = self._send(call)
+        return call.parse(reply)
+
+    def run_many(self, calls: Iterable[Call[T]]) -> list[T]:
+        """Sends many calls in one round trip. Each is atomic, all together are not.
+
+        Raises:
+            StoreUnavailableError: As for :meth:`run`; any part of the calls may have taken effect.
+        """
+        waiting = list(calls)
+        if not waiting:
+            return []
+        with self._errors:
+            replies = self._send_many(waiting)
+            unloaded = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+            if unloaded:
+                for name in {waiting[number].script for number in unloaded}:
+                    self._load(name)
+                again = self._send_many([waiting[number] for number in unloaded])
+                for number, reply in zip(unloaded, again, strict=True):
+                    replies[number] = reply
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        return [call.parse(reply) for call, reply in zip(waiting, replies, strict=True)]
+
+    def close(self) -> None:
+        """Closes the connections; later calls raise StoreUnavailableError."""
+        self._closed = True
+        with self._errors:
+            self._driver.close()
+
+    def _send(self, call: Call[Any]) -> Any:  # noqa: ANN401 - what the driver gives
+        self._demand_open()
+        words = _words(call, self._scripts)
+        try:
+            return self._driver.execute_command(*words)
+        except NoScriptError:
+            # A script that is not there was not run: this is no repeat.
+            self._load(call.script)
+            return self._driver.execute_command(*words)
+
+    def _send_many(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        self._demand_open()
+        with self._driver.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.execute_command(*_words(call, self._scripts))
+            replies: list[Any] = pipeline.execute(raise_on_error=False)
+        return replies
+
+    def _load(self, name: str) -> None:
+        self._driver.execute_command("SCRIPT", "LOAD", self._scripts.text(name))
+
+    def _demand_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailableError(url=self._errors.url, problem="this store was closed")
+
+
+class AsyncRedisClient:
+    """Runs calls on one event loop."""
+
+    def __init__(self, driver: AsyncDriver, scripts: Scripts, errors: DriverErrors) -> None:
+        self._driver = driver
+        self._scripts = scripts
+        self._errors = errors
+        self._closed = False
+
+    async def run(self, call: Call[T]) -> T:
+        """See :meth:`RedisClient.run`."""
+        with self._errors:
+            reply = await self._send(call)
+        return call.parse(reply)
+
+    async def aclose(self) -> None:
+        """Closes the connections; later calls raise StoreUnavailableError."""
+        self._closed = True
+        with self._errors:
+            await self._driver.aclose()
+
+    async def _send(self, call: Call[Any]) -> Any:  # noqa: ANN401 - what the driver gives
+        if self._closed:
+            raise StoreUnavailableError(url=self._errors.url, problem="this store was closed")
+        words = _words(call, self._scripts)
+        try:
+            return await self._driver.execute_command(*words)
+        except NoScriptError:
+            await self._driver.execute_command("SCRIPT", "LOAD", self._scripts.text(call.script))
+            return await self._driver.execute_command(*words)

@@ -1,0 +1,205 @@
+"""Calls about events and snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ares_celery.errors import VersionConflictError
+from ares_celery.ids import Version
+from ares_celery.model.event import Event
+from ares_celery.model.snapshot import Snapshot
+from ares_celery.store.base import DamagedSnapshot
+from ares_celery.store.redis.call import Call, Word
+from ares_celery.store.redis.keys import Keys
+from ares_celery.store.redis.replies import as_texts, fenced, unknown_reply
+from ares_celery.store.redis.stored_events import EncodedEvent, decode_entry
+from ares_celery.store.redis.stored_snapshots import decode_snapshot
+
+__all__ = [
+    "FEED_LENGTH",
+    "Append",
+    "append_batch",
+    "append_one",
+    "append_outside",
+    "delete_snapshots",
+    "list_streams",
+    "read_events",
+    "read_snapshots",
+    "read_version",
+    "save_snapshot",
+]
+
+#: Pointers kept in a shard's feed, about (60 bytes each): a subscriber further behind gets a gap error.
+FEED_LENGTH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """What an incarnation wants to append: the same whichever script does it."""
+
+    agent_id: str
+    fence: str
+    events: Sequence[EncodedEvent]
+    op: str
+    expected: Version
+
+
+def append_one(keys: Keys, *, append: Append) -> Call[tuple[Event, ...] | None]:
+    """Appends one event right behind the expected version; None when the stream is not there."""
+    (event,) = append.events
+    version = append.expected + 1
+    return Call(
+        lambda reply: _parse_one(append, reply),
+        script="append_one",
+        keys=(keys.agent(append.agent_id), keys.events(append.agent_id), keys.feed(keys.shard_of(append.agent_id))),
+        args=(
+            append.fence,
+            append.expected,
+            version,
+            f"{version}-0",
+            event.data,
+            f"{append.agent_id}|{version}|{event.type}",
+            FEED_LENGTH,
+            f"{version}|{version}|{append.op}",
+        ),
+    )
+
+
+def _parse_one(append: Append, reply: bytes | Sequence[bytes]) -> tuple[Event, ...] | None:
+    if isinstance(reply, bytes):
+        return _stored(append.agent_id, append.events, append.expected + 1, int(reply))
+    match reply:
+        case [b"moved"]:
+            return None
+        case [b"fenced"]:
+            raise fenced(append.agent_id, append.fence)
+        case _:
+            raise unknown_reply("append_one", reply)
+
+
+def append_batch(keys: Keys, *, append: Append) -> Call[tuple[Event, ...]]:
+    """Appends events above the newest one; knows a repeat and a store that came back older."""
+    return Call(
+        lambda reply: _parse_batch(append, reply),
+        script="append_batch",
+        keys=(keys.agent(append.agent_id), keys.events(append.agent_id), keys.feed(keys.shard_of(append.agent_id))),
+        args=(append.agent_id, append.fence, append.expected, append.op, FEED_LENGTH, *_pairs(append.events)),
+    )
+
+
+def _parse_batch(append: Append, reply: Sequence[Any]) -> tuple[Event, ...]:
+    match reply:
+        case [b"done", now, first]:
+            return _stored(append.agent_id, append.events, int(first), int(now))
+        case [b"repeated", entries]:
+            return tuple(decode_entry(append.agent_id, entry) for entry in entries)
+        case [b"fenced"]:
+            raise fenced(append.agent_id, append.fence)
+        case [b"rolled back", version]:
+            raise VersionConflictError(
+                subject=f"agent {append.agent_id!r}",
+                actual=int(version),
+                expected=append.expected,
+                agent_id=append.agent_id,
+                rolled_back=True,
+            )
+        case _:
+            raise unknown_reply("append_batch", reply)
+
+
+def append_outside(
+    keys: Keys, *, stream_id: str, events: Sequence[EncodedEvent], expected: Version | None
+) -> Call[tuple[Event, ...]]:
+    """Appends events of no incarnation; ``expected`` None means whatever the stream holds."""
+    shard = keys.shard_of(stream_id)
+    return Call(
+        lambda reply: _parse_outside(stream_id, events, expected, reply),
+        script="append_outside",
+        keys=(keys.agent(stream_id), keys.streams(shard), keys.events(stream_id), keys.feed(shard)),
+        args=(stream_id, "" if expected is None else expected, FEED_LENGTH, *_pairs(events)),
+    )
+
+
+def _parse_outside(
+    stream_id: str, events: Sequence[EncodedEvent], expected: Version | None, reply: Sequence[Any]
+) -> tuple[Event, ...]:
+    match reply:
+        case [b"done", now, first]:
+            return _stored(stream_id, events, int(first), int(now))
+        case [b"conflict", version]:
+            raise VersionConflictError(
+                subject=f"stream {stream_id!r}", actual=int(version), expected=expected, stream_id=stream_id
+            )
+        case _:
+            raise unknown_reply("append_outside", reply)
+
+
+def _pairs(events: Sequence[EncodedEvent]) -> list[Word]:
+    return [word for event in events for word in (event.data, event.type)]
+
+
+def _stored(stream_id: str, events: Sequence[EncodedEvent], first: int, micros: int) -> tuple[Event, ...]:
+    return tuple(event.stored(stream_id, first + number, micros) for number, event in enumerate(events))
+
+
+def read_events(
+    keys: Keys, *, stream_id: str, first: str, last: str, limit: int, newest_first: bool
+) -> Call[list[Event]]:
+    """Reads a page of a stream; ``first`` and ``last`` are bounds as XRANGE takes them, first ≤ last."""
+    bounds = (
+        ("XREVRANGE", keys.events(stream_id), last, first)
+        if newest_first
+        else ("XRANGE", keys.events(stream_id), first, last)
+    )
+    return Call(lambda reply: [decode_entry(stream_id, entry) for entry in reply], args=(*bounds, "COUNT", limit))
+
+
+def read_version(keys: Keys, *, stream_id: str) -> tuple[Call[int], Call[int]]:
+    """Reads the newest version: of a stream with record, and of one without; one of the two is 0."""
+    return (
+        Call(_parse_version, args=("HGET", keys.agent(stream_id), "version")),
+        Call(_parse_version, args=("HGET", keys.streams(keys.shard_of(stream_id)), stream_id)),
+    )
+
+
+def _parse_version(reply: bytes | None) -> int:
+    return int(reply or 0)
+
+
+def list_streams(keys: Keys, *, shard: int) -> Call[list[str]]:
+    """Reads the ids of one shard's streams that have no record."""
+    return Call(as_texts, args=("HKEYS", keys.streams(shard)))
+
+
+def save_snapshot(keys: Keys, *, agent_id: str, fence: str | None, head: bytes, blob: bytes, kept: int) -> Call[None]:
+    """Stores a snapshot; ``fence`` None means that nobody's fence is demanded."""
+    return Call(
+        lambda reply: _parse_save(agent_id, fence, reply),
+        script="save_snapshot",
+        keys=(keys.agent(agent_id), keys.snapshots(agent_id)),
+        args=(int(fence is not None), fence or "", head, blob, kept),
+    )
+
+
+def _parse_save(agent_id: str, fence: str | None, reply: Sequence[bytes]) -> None:
+    match reply:
+        case [b"done"]:
+            return
+        case [b"fenced"]:
+            raise fenced(agent_id, fence or "")
+        case _:
+            raise unknown_reply("save_snapshot", reply)
+
+
+def read_snapshots(keys: Keys, *, agent_id: str) -> Call[list[Snapshot | DamagedSnapshot]]:
+    """Reads all kept snapshots, newest first."""
+    return Call(
+        lambda reply: [decode_snapshot(blob) for blob in reply], args=("LRANGE", keys.snapshots(agent_id), 0, -1)
+    )
+
+
+def delete_snapshots(keys: Keys, *, agent_id: str) -> Call[Any]:
+    """Forgets all snapshots."""
+    return Call(lambda _: None, args=("UNLINK", keys.snapshots(agent_id)))

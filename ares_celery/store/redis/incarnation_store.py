@@ -1,0 +1,166 @@
+"""What one incarnation writes and reads in Redis, for threads and for an event loop: the same calls, awaited or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ares_celery.ids import AgentId, Epoch, Instant, Version
+from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.store.base import InboxMessage, Reply
+from ares_celery.store.redis import event_calls, mailbox_calls, namespace_calls
+from ares_celery.store.redis.bound import Bound, Part
+from ares_celery.store.redis.call import Call
+from ares_celery.store.redis.client import AsyncRedisClient
+from ares_celery.store.redis.event_calls import Append
+from ares_celery.store.redis.replies import fenced
+from ares_celery.store.redis.stored_events import encode_events
+from ares_celery.store.redis.stored_snapshots import EncodedState, encode_snapshot, encode_state
+
+__all__ = ["AsyncRedisIncarnationStore", "RedisIncarnationStore"]
+
+#: Events that one read of an incarnation brings at most: between two of its own events others write a handful.
+_MOST_READ: Final = 10_000
+
+
+def _epoch_of(agent_id: AgentId, fence: str) -> Epoch:
+    """The epoch that a fence shows. An empty fence is nobody's: a record without one must not equal it."""
+    epoch, bar, _ = fence.partition("|")
+    if not bar or not epoch.isdecimal():
+        raise fenced(agent_id, fence)
+    return Epoch(int(epoch))
+
+
+def _append(
+    bound: Bound, agent_id: AgentId, fence: str, events: Sequence[NewEvent], *, op: str, expected: Version
+) -> Append:
+    if not events:
+        raise ValueError(f"append to agent {agent_id!r} needs at least one event")
+    epoch = _epoch_of(agent_id, fence)
+    encoded = encode_events(agent_id, events, epoch=epoch, limit=bound.config.max_event_bytes)
+    return Append(agent_id, fence, encoded, op, expected)
+
+
+def _state(agent_id: AgentId, fence: str, state: Mapping[str, Any], version: Version, schema: int) -> EncodedState:
+    return encode_state(agent_id, state, version=version, epoch=_epoch_of(agent_id, fence), schema=schema)
+
+
+def _save(bound: Bound, agent_id: AgentId, fence: str, state: EncodedState, now: Instant) -> Call[None]:
+    return event_calls.save_snapshot(
+        bound.keys,
+        agent_id=agent_id,
+        fence=fence,
+        head=state.head,
+        blob=encode_snapshot(state, now),
+        kept=bound.config.snapshots_kept,
+    )
+
+
+class RedisIncarnationStore(Part):
+    """Implements :class:`~ares_celery.store.base.IncarnationStore`.
+
+    The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
+    """
+
+    def append(
+        self, agent_id: AgentId, fence: str, events: Sequence[NewEvent], *, op: str, expected: Version
+    ) -> tuple[Event, ...]:
+        """Appends events of an incarnation; all or none; with contiguous versions."""
+        append = _append(self._bound, agent_id, fence, events, op=op, expected=expected)
+        if len(events) == 1:
+            stored = self._bound.client.run(event_calls.append_one(self._bound.keys, append=append))
+            if stored is not None:
+                return stored
+        return self._bound.client.run(event_calls.append_batch(self._bound.keys, append=append))
+
+    def save_snapshot(
+        self, agent_id: AgentId, fence: str, state: Mapping[str, Any], *, version: Version, schema: int
+    ) -> None:
+        """Stores a snapshot and drops the oldest beyond ``snapshots_kept``."""
+        encoded = _state(agent_id, fence, state, version, schema)
+        now = self._bound.client.run(namespace_calls.server_time())
+        self._bound.client.run(_save(self._bound, agent_id, fence, encoded, now))
+
+    def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
+        """Messages that were not consumed yet, oldest first."""
+        call = mailbox_calls.read_inbox(self._bound.keys, agent_id=agent_id, after=after, limit=limit)
+        return self._bound.client.run(call)
+
+    def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
+        """Consumes a message and stores its answer, atomically."""
+        _epoch_of(agent_id, fence)
+        call = mailbox_calls.reply(self._bound.keys, agent_id=agent_id, fence=fence, message=message, answer=reply)
+        self._bound.client.run(call)
+
+
+class AsyncRedisIncarnationStore:
+    """Implements :class:`~ares_celery.store.base.AsyncIncarnationStore`; belongs to the event loop that first uses it.
+
+    The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
+    """
+
+    def __init__(self, bound: Bound, client: AsyncRedisClient) -> None:
+        self._bound = bound
+        self._client = client
+
+    async def append(
+        self, agent_id: AgentId, fence: str, events: Sequence[NewEvent], *, op: str, expected: Version
+    ) -> tuple[Event, ...]:
+        """Appends events of an incarnation; all or none; with contiguous versions."""
+        append = _append(self._bound, agent_id, fence, events, op=op, expected=expected)
+        if len(events) == 1:
+            stored = await self._client.run(event_calls.append_one(self._bound.keys, append=append))
+            if stored is not None:
+                return stored
+        return await self._client.run(event_calls.append_batch(self._bound.keys, append=append))
+
+    async def save_snapshot(
+        self, agent_id: AgentId, fence: str, state: Mapping[str, Any], *, version: Version, schema: int
+    ) -> None:
+        """Stores a snapshot and drops the oldest beyond ``snapshots_kept``."""
+        encoded = _state(agent_id, fence, state, version, schema)
+        now = await self._client.run(namespace_calls.server_time())
+        await self._client.run(_save(self._bound, agent_id, fence, encoded, now))
+
+    async def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
+        """Messages that were not consumed yet, oldest first."""
+        return await self._client.run(
+            mailbox_calls.read_inbox(self._bound.keys, agent_id=agent_id, after=after, limit=limit)
+        )
+
+    async def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
+        """Consumes a message and stores its answer, atomically."""
+        _epoch_of(agent_id, fence)
+        await self._client.run(
+            mailbox_calls.reply(self._bound.keys, agent_id=agent_id, fence=fence, message=message, answer=reply)
+        )
+
+    async def send(self, agent_id: AgentId, body: object, *, message_id: str, wants_reply: bool) -> None:
+        """Puts a message into another agent's inbox, once for each message id."""
+        await self._client.run(
+            mailbox_calls.send(
+                self._bound.keys,
+                agent_id=agent_id,
+                message_id=message_id,
+                body=body,
+                wants_reply=wants_reply,
+                limit=self._bound.config.max_event_bytes,
+            )
+        )
+
+    async def read(self, stream_id: str, options: ReadOptions) -> tuple[Event, ...]:
+        """Reads part of a stream by its bounds of versions, oldest first, in one round trip."""
+        call = event_calls.read_events(
+            self._bound.keys,
+            stream_id=stream_id,
+            first=str(options.from_version) if options.from_version > 0 else "-",
+            last=str(options.to_version) if options.to_version > 0 else "+",
+            limit=options.limit or _MOST_READ,
+            newest_first=False,
+        )
+        events = await self._client.run(call)
+        return tuple(events)
+
+    async def aclose(self) -> None:
+        """Closes the connections; idempotent."""
+        await self._client.aclose()

@@ -1,0 +1,163 @@
+"""Names of keys and channels. All keys of one call share a slot: the hash tag is the namespace with a shard number."""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote
+
+from ares_celery.model.agent import AgentState
+from ares_celery.model.command import Deadline
+
+__all__ = ["RUNTIME", "Keys", "deadline_member"]
+
+#: Stands for the runtime itself where a deadline names an agent; no agent id has an ``@``.
+RUNTIME: Final = "@runtime"
+
+
+def deadline_member(kind: Deadline, agent_id: str, name: str = "") -> str:
+    """The member of a shard's ``deadlines``.
+
+    Example:
+        >>> deadline_member(Deadline.LEASE, "counter-1"), deadline_member(Deadline.TIMER, "counter-1", "tea")
+        ('lease|counter-1', 'timer|counter-1|tea')
+    """
+    return f"{kind.value}|{agent_id}|{name}" if name else f"{kind.value}|{agent_id}"
+
+
+def _shard(agent_id: str, shards: int) -> int:
+    return crc_hqx(agent_id.encode(), 0) % shards
+
+
+@lru_cache(maxsize=10_000)  # as many agents as one process may host, several times over
+def _place(namespace: str, shards: int, agent_id: str) -> tuple[str, str]:
+    """What the keys of an agent begin with, and its id as they carry it."""
+    return f"{{{namespace}:{_shard(agent_id, shards)}}}:", quote(agent_id, safe="")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one namespace.
+
+    Example:
+        >>> Keys("ares", 16).agent("counter-1")
+        '{ares:4}:agent:counter-1'
+    """
+
+    namespace: str
+    shards: int
+
+    def shard_of(self, agent_id: str) -> int:
+        """The shard of an agent: CRC16 as Redis Cluster computes it, modulo the number of shards."""
+        return _shard(agent_id, self.shards)
+
+    # -- one of each agent --------------------------------------------------------------------------------------------
+
+    def agent(self, agent_id: str) -> str:
+        """Hash: the record."""
+        return self._of("agent", agent_id)
+
+    def events(self, agent_id: str) -> str:
+        """Stream: the events, entry id ``<version>-0``."""
+        return self._of("events", agent_id)
+
+    def snapshots(self, agent_id: str) -> str:
+        """List: the snapshots, newest first."""
+        return self._of("snapshots", agent_id)
+
+    def inbox(self, agent_id: str) -> str:
+        """Stream: messages that were not consumed yet."""
+        return self._of("inbox", agent_id)
+
+    def op(self, agent_id: str, op: str) -> str:
+        """String with a TTL: the outcome of an operation id."""
+        return f"{self._of('op', agent_id)}:{quote(op, safe='')}"
+
+    def message(self, agent_id: str, message_id: str) -> str:
+        """String with a TTL: the message id was seen."""
+        return f"{self._of('message', agent_id)}:{quote(message_id, safe='')}"
+
+    def reply(self, agent_id: str, message_id: str) -> str:
+        """Stream with a TTL: the answer to a message, one entry."""
+        return f"{self._of('reply', agent_id)}:{quote(message_id, safe='')}"
+
+    def _of(self, kind: str, agent_id: str) -> str:
+        prefix, name = _place(self.namespace, self.shards, agent_id)
+        return f"{prefix}{kind}:{name}"
+
+    # -- one of each shard --------------------------------------------------------------------------------------------
+
+    def deadlines(self, shard: int) -> str:
+        """Sorted set: ``<kind>|<agent id>[|name]`` by microseconds."""
+        return self._in(shard, "deadlines")
+
+    def state(self, shard: int, state: AgentState) -> str:
+        """Sorted set: ids of the agents in a state, by the microsecond they entered it."""
+        return self._in(shard, f"state:{state.value}")
+
+    def feed(self, shard: int) -> str:
+        """Stream: pointers to new events, bounded."""
+        return self._in(shard, "feed")
+
+    def hosts(self, shard: int) -> str:
+        """Sorted set: ``<identity>|<agent id>``, all with score 0, so that one process's agents are one range."""
+        return self._in(shard, "hosts")
+
+    def counters(self, shard: int) -> str:
+        """Hash: this shard's part of the namespace's counters."""
+        return self._in(shard, "counters")
+
+    def runtime(self, shard: int) -> str:
+        """Hash: the runtime's state; the truth in shard 0, copies elsewhere."""
+        return self._in(shard, "runtime")
+
+    def streams(self, shard: int) -> str:
+        """Hash: versions of streams that have no record."""
+        return self._in(shard, "streams")
+
+    def _in(self, shard: int, kind: str) -> str:
+        return f"{{{self.namespace}:{shard}}}:{kind}"
+
+    # -- one of each namespace ----------------------------------------------------------------------------------------
+
+    @property
+    def meta(self) -> str:
+        """Hash: schema, shards, time of creation."""
+        return f"{{{self.namespace}}}:meta"
+
+    @property
+    def config(self) -> str:
+        """String: the settings as JSON."""
+        return f"{{{self.namespace}}}:config"
+
+    @property
+    def types(self) -> str:
+        """Hash: the agent types that workers reported, each with its factory's parameters as JSON."""
+        return f"{{{self.namespace}}}:types"
+
+    @property
+    def sweeper(self) -> str:
+        """String with a TTL: who sweeps."""
+        return self._in(0, "sweeper")
+
+    @property
+    def last_sweep(self) -> str:
+        """String: when somebody has last swept."""
+        return self._in(0, "last_sweep")
+
+    @property
+    def process(self) -> str:
+        """Sorted set with a TTL: ``<identity>|<worker>`` by the microsecond of the last report."""
+        return self._in(0, "process")
+
+    @property
+    def wake_prefix(self) -> str:
+        """What the wake channels begin with; the identity of a process follows."""
+        return f"{self.namespace}:wake:"
+
+    @property
+    def patterns(self) -> tuple[str, str]:
+        """Globs that match every key of the namespace and no other."""
+        return f"{{{self.namespace}}}:*", f"{{{self.namespace}:*}}:*"

@@ -1,0 +1,71 @@
+-- Gives the fence of one epoch to its claimer, and loads what recovery needs; raises no epoch.
+-- KEYS[1] agent      hash    the record
+-- KEYS[2] runtime    hash    this shard's copy of the runtime's state
+-- KEYS[3] deadlines  zset    <kind>|<agent id>[|name] by microseconds
+-- KEYS[4] hosts      zset    <identity>|<agent id>, score 0: who hosts whom
+-- KEYS[5] events     stream  the agent's events, entry id <version>-0
+-- KEYS[6] snapshots  list    newest first, each begins with <version>|
+-- ARGV[1] agent id
+-- ARGV[2] epoch, as a string
+-- ARGV[3] fence, <epoch>|<token>
+-- ARGV[4] identity of the claiming process
+-- ARGV[5] its worker
+-- ARGV[6] its task id
+-- ARGV[7] microseconds of a lease
+-- ARGV[8] microseconds until recovery counts as hung
+-- ARGV[9] most events of the reply
+-- Reply: {'claimed' | 'repeated', now, record as flat field list, newest snapshot or nil, events after it}
+--        or {'refused', reason}.
+
+local record = redis.call('HMGET', KEYS[1], 'epoch', 'fence', 'state', 'desired', 'claimable_after', 'owner_identity',
+  'incarnation', 'attempt', 'revision')
+if not record[9] then
+  return {'refused', 'deleted'}
+end
+local t = redis.call('TIME')
+local now = t[1] .. string.sub('00000' .. t[2], -6)
+local repeated = record[2] == ARGV[3]
+
+if not repeated then
+  if record[3] ~= 'starting' and record[3] ~= 'resurrecting' then
+    return {'refused', 'not desired'}
+  elseif (record[1] or '0') ~= ARGV[2] then
+    return {'refused', 'epoch'}
+  elseif record[2] then
+    return {'refused', 'owned'}
+  elseif record[4] ~= 'running' or redis.call('HGET', KEYS[2], 'state') ~= 'running' then
+    return {'refused', 'not desired'}
+  elseif tonumber(record[5] or '0') > tonumber(now) then
+    return {'refused', 'early'}
+  end
+  local function raised(number)
+    return string.format('%.0f', tonumber(number or '0') + 1)
+  end
+  local function after(micros)
+    return string.format('%.0f', tonumber(now) + tonumber(micros))
+  end
+  if record[6] then
+    redis.call('ZREM', KEYS[4], record[6] .. '|' .. ARGV[1])
+  end
+  redis.call('ZADD', KEYS[4], 0, ARGV[4] .. '|' .. ARGV[1])
+  redis.call('HDEL', KEYS[1], 'running_since', 'claimable_after', 'nudges')
+  redis.call('HSET', KEYS[1], 'fence', ARGV[3], 'owner_identity', ARGV[4], 'owner_worker', ARGV[5],
+    'owner_task_id', ARGV[6], 'incarnation', raised(record[7]), 'attempt', raised(record[8]),
+    'revision', raised(record[9]), 'claimed_at', now)
+  redis.call('ZREM', KEYS[3], 'nudge|' .. ARGV[1], 'attempt|' .. ARGV[1])
+  redis.call('ZADD', KEYS[3], after(ARGV[7]), 'lease|' .. ARGV[1], after(ARGV[8]), 'hang|' .. ARGV[1])
+end
+
+local snapshot = redis.call('LINDEX', KEYS[6], 0)
+local covered = snapshot and string.match(snapshot, '^(%d+)|')
+local first = '-'
+if covered then
+  first = string.format('%.0f', tonumber(covered) + 1)
+end
+return {
+  repeated and 'repeated' or 'claimed',
+  now,
+  redis.call('HGETALL', KEYS[1]),
+  snapshot,
+  redis.call('XRANGE', KEYS[5], first, '+', 'COUNT', ARGV[9]),
+}

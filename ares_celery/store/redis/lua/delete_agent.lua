@@ -1,0 +1,35 @@
+-- Removes an agent and all that it owns, the record last.
+-- KEYS[1]  agent       hash    the record
+-- KEYS[2]  op          string  the outcome of this operation id
+-- KEYS[3]  deadlines   zset    <kind>|<agent id>[|name] by microseconds
+-- KEYS[4]  hosts       zset    <identity>|<agent id>, score 0: who hosts whom
+-- KEYS[5]  state       zset    index of the state it is in
+-- KEYS[6]  events      stream  the agent's events
+-- KEYS[7]  snapshots   list    the agent's snapshots
+-- KEYS[8]  inbox       stream  the agent's messages
+-- ARGV[1]  agent id
+-- ARGV[2]  demanded revision
+-- ARGV[3]  demanded epoch, as a string
+-- ARGV[4]  seconds for which the outcome is remembered
+-- ARGV[5+] kinds of deadlines
+-- Reply: {'done' | 'repeated' | 'conflict'}; an agent that does not exist is done.
+
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  return {'repeated'}
+end
+local record = redis.call('HMGET', KEYS[1], 'revision', 'epoch', 'owner_identity')
+if record[1] and (record[1] ~= ARGV[2] or (record[2] or '0') ~= ARGV[3]) then
+  return {'conflict'}
+end
+local t = redis.call('TIME')
+for i = 5, #ARGV do
+  redis.call('ZREM', KEYS[3], ARGV[i] .. '|' .. ARGV[1])
+end
+if record[3] then
+  redis.call('ZREM', KEYS[4], record[3] .. '|' .. ARGV[1])
+end
+redis.call('ZREM', KEYS[5], ARGV[1])
+redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
+redis.call('SET', KEYS[2], '0|0|0|' .. t[1] .. string.sub('00000' .. t[2], -6), 'EX', ARGV[4])
+redis.call('DEL', KEYS[1])
+return {'done'}

@@ -1,0 +1,30 @@
+-- Renews the leases of one shard that still hold their fence; tells only what is new.
+-- KEYS[1]  deadlines  zset  <kind>|<agent id>[|name] by microseconds
+-- KEYS[2+] agent      hash  the record; one for each lease, in order
+-- ARGV[1]  microseconds of a lease
+-- ARGV[2+] for each lease: agent id, fence, last signal seen
+-- Reply: {now, {number of the lease from 0, 'fenced'} or
+--         {number of the lease from 0, 'asked', signal, request, desired, reason}, …}.
+
+local t = redis.call('TIME')
+local now = t[1] .. string.sub('00000' .. t[2], -6)
+local until_then = string.format('%.0f', tonumber(now) + tonumber(ARGV[1]))
+local reply, renewed = {now}, {}
+for i = 2, #KEYS do
+  local at = 3 * i - 4
+  local record = redis.call('HMGET', KEYS[i], 'fence', 'signal')
+  if record[1] ~= ARGV[at + 1] then
+    reply[#reply + 1] = {i - 2, 'fenced'}
+  else
+    renewed[#renewed + 1] = until_then
+    renewed[#renewed + 1] = 'lease|' .. ARGV[at]
+    if (record[2] or '0') ~= ARGV[at + 2] then
+      local asked = redis.call('HMGET', KEYS[i], 'request', 'desired', 'request_reason')
+      reply[#reply + 1] = {i - 2, 'asked', record[2] or '0', asked[1] or '', asked[2] or '', asked[3] or ''}
+    end
+  end
+end
+if #renewed > 0 then
+  redis.call('ZADD', KEYS[1], unpack(renewed))
+end
+return reply

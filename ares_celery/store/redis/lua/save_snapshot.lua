@@ -1,0 +1,21 @@
+-- Stores a snapshot as the newest one and drops the oldest; one of the same version and epoch is replaced.
+-- KEYS[1] agent      hash  the record
+-- KEYS[2] snapshots  list  newest first, each begins with <version>|<epoch>|
+-- ARGV[1] 1: the fence is demanded
+-- ARGV[2] fence
+-- ARGV[3] how the snapshot begins, <version>|<epoch>|
+-- ARGV[4] the snapshot
+-- ARGV[5] how many are kept
+-- Reply: {'done'} or {'fenced'}.
+
+if ARGV[1] == '1' and redis.call('HGET', KEYS[1], 'fence') ~= ARGV[2] then
+  return {'fenced'}
+end
+local newest = redis.call('LINDEX', KEYS[2], 0)
+if newest and string.sub(newest, 1, #ARGV[3]) == ARGV[3] then
+  redis.call('LSET', KEYS[2], 0, ARGV[4])
+else
+  redis.call('LPUSH', KEYS[2], ARGV[4])
+end
+redis.call('LTRIM', KEYS[2], 0, tonumber(ARGV[5]) - 1)
+return {'done'}

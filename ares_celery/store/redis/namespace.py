@@ -1,0 +1,77 @@
+"""Opening a namespace: made once, by whoever comes first; afterwards the same for everyone."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import NamespaceMismatchError
+from ares_celery.store.redis.client import RedisClient
+from ares_celery.store.redis.json_values import decode_json
+from ares_celery.store.redis.keys import Keys
+from ares_celery.store.redis.namespace_calls import open_namespace as open_call
+
+__all__ = ["SCHEMA", "open_namespace"]
+
+_log: Final = logging.getLogger(__name__)
+
+#: Number of the layout of keys and records; raised when an older version could not read them.
+SCHEMA: Final = 1
+
+
+def open_namespace(client: RedisClient, namespace: str, config: RuntimeConfig | None) -> tuple[Keys, RuntimeConfig]:
+    """Opens a namespace; made atomically when it does not exist.
+
+    Args:
+        client: Speaks to the server.
+        namespace: Its name.
+        config: Wanted settings; None = those of the environment. They win only when the namespace is made; later a
+            difference is one warning.
+
+    Returns:
+        Its keys and its stored settings.
+
+    Raises:
+        NamespaceMismatchError: It has another schema, or other shards than were asked for.
+    """
+    own = RuntimeConfig.from_env() if config is None else config
+    opened = client.run(open_call(Keys(namespace, own.shards), schema=SCHEMA, config=own.model_dump_json()))
+    _demand_schema(namespace, opened.meta["schema"])
+    shards = int(opened.meta["shards"])
+    if "shards" in own.model_fields_set and own.shards != shards:
+        raise NamespaceMismatchError(
+            namespace=namespace,
+            field="shards",
+            found=shards,
+            wanted=own.shards,
+            cure="leave shards out, or use another namespace: shards are fixed when one is made",
+        )
+    stored = _parse(opened.config, shards)
+    if not opened.made:
+        _warn_of_differences(namespace, own, stored)
+    return Keys(namespace, shards), stored
+
+
+def _demand_schema(namespace: str, found: str) -> None:
+    if found != str(SCHEMA):
+        cure = "upgrade this process" if int(found) > SCHEMA else "migrate the namespace, or use another one"
+        raise NamespaceMismatchError(namespace=namespace, field="schema", found=int(found), wanted=SCHEMA, cure=cure)
+
+
+def _parse(data: bytes, shards: int) -> RuntimeConfig:
+    values = decode_json(data)
+    # A newer version may have stored settings that this one does not have.
+    known = {name: value for name, value in values.items() if name in RuntimeConfig.model_fields}
+    return RuntimeConfig.parse(known | {"shards": shards})
+
+
+def _warn_of_differences(namespace: str, own: RuntimeConfig, stored: RuntimeConfig) -> None:
+    differing = sorted(name for name in own.model_fields_set if getattr(own, name) != getattr(stored, name))
+    if differing:
+        _log.warning(
+            "namespace %s has other settings than this process: %s; those of the namespace hold "
+            "(`ares config diff` shows both, `ares config set` changes them)",
+            namespace,
+            ", ".join(differing),
+        )

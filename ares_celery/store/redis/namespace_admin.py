@@ -1,0 +1,104 @@
+"""The namespace itself in Redis: its settings, the state of its runtime, who sweeps, who hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ares_celery.config import RuntimeConfig
+from ares_celery.ids import Instant
+from ares_celery.model.agent import RuntimeState
+from ares_celery.store.base import RuntimeRead
+from ares_celery.store.redis import namespace_calls
+from ares_celery.store.redis.bound import Part
+from ares_celery.store.redis.call import Call
+from ares_celery.store.redis.namespace_calls import StoredRuntime
+
+__all__ = ["RedisNamespaceAdmin"]
+
+#: Keys looked at in one step of a scan.
+SCAN_STEP: Final = 1_000
+
+
+class RedisNamespaceAdmin(Part):
+    """Implements :class:`~ares_celery.store.base.NamespaceAdmin`."""
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The stored settings, as of opening."""
+        return self._bound.config
+
+    def runtime(self) -> RuntimeRead:
+        """The runtime's state."""
+        return self._bound.client.run(namespace_calls.read_runtime(self._bound.keys)).read
+
+    def set_runtime(
+        self, state: RuntimeState, *, only_from: Sequence[RuntimeState], reason: str, actor: str
+    ) -> RuntimeRead:
+        """Moves the runtime's state, in the home shard first, then copied to every shard with its generation."""
+        call = namespace_calls.set_runtime(
+            self._bound.keys, state=state, only_from=only_from, reason=reason, actor=actor
+        )
+        stored = self._bound.client.run(call)
+        self._copy(stored)
+        return stored.read
+
+    def copy_runtime(self) -> None:
+        """Copies the home shard's runtime state to every shard that has an older generation; clears the deadline."""
+        self._copy(self._bound.client.run(namespace_calls.read_runtime(self._bound.keys)))
+
+    def _copy(self, stored: StoredRuntime) -> None:
+        keys = self._bound.keys
+        self._bound.client.run_many(
+            namespace_calls.copy_runtime(keys, shard=shard, stored=stored) for shard in range(1, keys.shards)
+        )
+        self._bound.client.run(namespace_calls.settle_runtime(keys, generation=stored.read.generation))
+
+    def elect(self, identity: str, *, ttl_ms: int) -> bool:
+        """Takes or keeps the sweeper's lease; True while this process holds it."""
+        return self._bound.client.run(namespace_calls.elect(self._bound.keys, identity=identity, ttl_ms=ttl_ms))
+
+    def report_sweep(self, identity: str) -> None:
+        """Notes that a sweep was finished now."""
+        self._bound.client.run(namespace_calls.report_sweep(self._bound.keys, identity=identity))
+
+    def sweep_age_ms(self) -> int:
+        """Milliseconds since the last sweep by anybody; -1 when there was none."""
+        return self._bound.client.run(namespace_calls.sweep_age(self._bound.keys))
+
+    def report_hosts(self, identity: str, worker: str) -> None:
+        """Notes that this process hosts agents or watches others."""
+        self._bound.client.run(namespace_calls.report_host(self._bound.keys, identity=identity, worker=worker))
+
+    def hosts(self) -> Mapping[str, str]:
+        """Identities of the processes that reported within a minute, with their worker names."""
+        return self._bound.client.run(namespace_calls.read_hosts(self._bound.keys))
+
+    def report_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
+        """Notes the agent types that a worker can host, each with its factory's parameters."""
+        if types:
+            self._bound.client.run(namespace_calls.report_types(self._bound.keys, types=types))
+
+    def known_types(self) -> Mapping[str, Mapping[str, Any]]:
+        """The agent types that any worker reported; empty when none ever did."""
+        return self._bound.client.run(namespace_calls.known_types(self._bound.keys))
+
+    def server_time(self) -> Instant:
+        """Redis TIME."""
+        return self._bound.client.run(namespace_calls.server_time())
+
+    def wipe(self) -> int:
+        """Deletes every key of the namespace; for tests and demos. Looks at every key of the database."""
+        return sum(self._wipe(pattern) for pattern in self._bound.keys.patterns)
+
+    def _wipe(self, pattern: str) -> int:
+        client, cursor, count = self._bound.client, 0, 0
+        while True:
+            cursor, found = client.run(Call(_parse_scan, args=("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_STEP)))
+            count += sum(client.run_many(Call(int, args=("UNLINK", key)) for key in found))
+            if cursor == 0:
+                return count
+
+
+def _parse_scan(reply: tuple[Any, list[bytes]]) -> tuple[int, list[bytes]]:
+    return int(reply[0]), reply[1]

@@ -1,0 +1,44 @@
+"""Opens a namespace at the place that the process's settings name."""
+
+from __future__ import annotations
+
+from ares_celery.clock import Clock
+from ares_celery.config import ProcessSettings, RuntimeConfig
+from ares_celery.store.redis.connections import Connector
+from ares_celery.store.redis.driver_errors import DriverErrors
+from ares_celery.store.redis.store import Drivers, RedisStore
+
+__all__ = ["open_store"]
+
+
+def open_store(
+    settings: ProcessSettings, config: RuntimeConfig | None = None, *, clock: Clock | None = None
+) -> RedisStore:
+    """Opens the namespace that the settings name; made when it does not exist.
+
+    Args:
+        settings: Where it is.
+        config: Wanted settings of the namespace; None = ``ARES_<FIELD>`` of the environment. They win only when the
+            namespace is made; later a difference is one logged warning.
+        clock: For waits; the machine's own by default.
+
+    Raises:
+        InvalidSettingError: The URL has none of our forms.
+        StoreUnavailableError: The server does not answer, within seconds; the error shows no password.
+        UnsupportedServerError: It is older than Redis 6.2 or Valkey 7.2.
+        NamespaceMismatchError: The namespace was made with another schema, or with other shards than asked for.
+
+    Example:
+        >>> store = open_store(ProcessSettings(redis_url="redis://127.0.0.1:6379/0"))  # doctest: +SKIP
+        >>> store.count_by_state()  # doctest: +SKIP
+        {<AgentState.RUNNING: 'running'>: 3}
+    """
+    connector = Connector.to(settings.redis_url)
+    drivers = Drivers(
+        main=connector.driver(),
+        waiting=connector.driver(),
+        listener=lambda: connector.driver(connections=1),
+        asynchronous=connector.async_driver,
+    )
+    errors = DriverErrors(connector.shown, connector.secrets)
+    return RedisStore.connect(drivers, settings.namespace, config, errors=errors, clock=clock)

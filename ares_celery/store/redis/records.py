@@ -1,0 +1,132 @@
+"""An agent's record as the fields of a Redis hash, and back. A field that holds nothing is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Owner, Request
+
+__all__ = ["OWN_FIELDS", "Changes", "changes", "decode_record", "fields_of", "flat_fields", "safe_text"]
+
+#: Fields that the scripts alone write: no plan changes them.
+OWN_FIELDS: Final = frozenset({"revision", "version", "created_at", "changed_at", "last_progress"})
+
+#: A reason or an error text beyond this many characters is cut: a verdict must not fail because a message is huge.
+LONGEST_TEXT: Final = 4_000
+
+_INTS: Final = (
+    "epoch",
+    "revision",
+    "version",
+    "incarnation",
+    "signal",
+    "restarts",
+    "charged",
+    "manual_restarts",
+    "failures",
+    "attempt",
+    "claimable_after",
+    "nudges",
+    "retries",
+    "created_at",
+    "changed_at",
+    "claimed_at",
+    "running_since",
+    "died_at",
+    "last_progress",
+)
+_TEXTS: Final = (
+    "fence",
+    "request_reason",
+    "reason",
+    "actor",
+    "cause",
+    "start_reason",
+    "task_id",
+    "result",
+    "last_error",
+)
+#: Texts that may come from an exception, and be anything.
+_FOREIGN: Final = frozenset({"request_reason", "reason", "actor", "last_error"})
+
+
+def safe_text(text: str, longest: int = LONGEST_TEXT) -> str:
+    """The text in a form that can be stored: no half surrogates, not longer than ``longest``."""
+    cut = text if len(text) <= longest else text[: longest - 1] + "…"
+    return cut.encode("utf-8", "backslashreplace").decode()
+
+
+def fields_of(record: AgentRecord) -> dict[str, str]:
+    """The record as hash fields, without those that hold nothing."""
+    fields = {
+        "spec": record.spec.model_dump_json(exclude_defaults=True),
+        "desired": record.desired.value,
+        "state": record.state.value,
+        "request": record.request.value,
+        "failover": "1" if record.failover else "",
+        "charged_at": ",".join(map(str, record.charged_at)),
+        "owner_identity": record.owner.identity if record.owner else "",
+        "owner_worker": record.owner.worker if record.owner else "",
+        "owner_task_id": record.owner.task_id if record.owner else "",
+    }
+    for name in _INTS:
+        fields[name] = str(getattr(record, name) or "")
+    for name in _TEXTS:
+        text: str = getattr(record, name)
+        fields[name] = safe_text(text) if name in _FOREIGN else text
+    return {name: value for name, value in fields.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a commit writes into a record.
+
+    Attributes:
+        put: Fields to set.
+        clear: Fields that hold nothing any more.
+        signal: What the signal grows by; it is added, as messages raise it too.
+    """
+
+    put: Mapping[str, str]
+    clear: tuple[str, ...]
+    signal: int
+
+
+def changes(before: AgentRecord | None, after: AgentRecord | None) -> Changes:
+    """What turns one record into the other, without the fields that the scripts own."""
+    old = fields_of(before) if before else {}
+    new = fields_of(after) if after else {}
+    added = {"signal"} | OWN_FIELDS
+    return Changes(
+        put={name: value for name, value in new.items() if old.get(name) != value and name not in added},
+        clear=tuple(name for name in old if name not in new and name not in added),
+        signal=(after.signal if after else 0) - (before.signal if before else 0),
+    )
+
+
+def flat_fields(reply: Sequence[bytes]) -> dict[str, str]:
+    """The flat field list of a script's HGETALL as a dict."""
+    texts = [item.decode() for item in reply]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def decode_record(fields: Mapping[str, str]) -> AgentRecord | None:
+    """The record of a hash; None when the agent does not exist. Fields of a newer version are left out."""
+    if "spec" not in fields:
+        return None
+    identity = fields.get("owner_identity")
+    owner = Owner(identity, fields.get("owner_worker", ""), fields.get("owner_task_id", "")) if identity else None
+    values: dict[str, Any] = {name: fields.get(name, "") for name in _TEXTS}
+    values.update({name: int(fields.get(name, "0")) for name in _INTS})
+    return AgentRecord(
+        spec=AgentSpec.model_validate_json(fields["spec"]),
+        desired=Desired(fields["desired"]),
+        state=AgentState(fields["state"]),
+        owner=owner,
+        request=Request(fields.get("request", "")),
+        failover="failover" in fields,
+        charged_at=tuple(int(moment) for moment in fields.get("charged_at", "").split(",") if moment),
+        **values,
+    )

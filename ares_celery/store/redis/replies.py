@@ -1,0 +1,38 @@
+"""Small readers that several calls share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ares_celery.errors import AresError, FencedError
+from ares_celery.ids import Instant
+
+__all__ = ["as_it_is", "as_texts", "fenced", "instant", "unknown_reply"]
+
+
+def as_it_is(reply: Any) -> Any:  # noqa: ANN401 - what the driver gave
+    """The answer, unread."""
+    return reply
+
+
+def as_texts(reply: Sequence[bytes]) -> list[str]:
+    """A list of texts."""
+    return [item.decode() for item in reply]
+
+
+def instant(reply: bytes | None) -> Instant:
+    """A moment, from microseconds or a sorted set's score (``1.79e+15`` and ``1790000000000000.0`` are ones too)."""
+    if reply is None:
+        return Instant(0)
+    return Instant(int(reply) if reply.isdigit() else int(float(reply)))
+
+
+def fenced(agent_id: str, fence: str) -> FencedError:
+    """The error for the holder of a fence whose incarnation is over."""
+    return FencedError(agent_id=agent_id, epoch=fence.partition("|")[0])
+
+
+def unknown_reply(script: str, reply: object) -> AresError:
+    """The error for a script that answered what its caller does not know: a bug."""
+    return AresError(message=f"script {script!r} answered {reply!r:.200}, which this version does not know")

@@ -1,0 +1,154 @@
+"""The store of one open namespace: all ports in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ares_celery.clock import Clock, SystemClock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import OperationNotSupportedError
+from ares_celery.ids import AgentId
+from ares_celery.model.snapshot import Snapshot
+from ares_celery.store.base import DamagedSnapshot, EventStore, SnapshotStore
+from ares_celery.store.redis import event_calls
+from ares_celery.store.redis.agent_store import RedisAgentStore
+from ares_celery.store.redis.bound import Bound
+from ares_celery.store.redis.client import AsyncRedisClient, RedisClient
+from ares_celery.store.redis.connections import AsyncDriver, Driver
+from ares_celery.store.redis.driver_errors import DriverErrors
+from ares_celery.store.redis.event_store import RedisEventStore
+from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
+from ares_celery.store.redis.mailbox import RedisMailbox
+from ares_celery.store.redis.namespace import open_namespace
+from ares_celery.store.redis.namespace_admin import RedisNamespaceAdmin
+from ares_celery.store.redis.scripts import Scripts
+from ares_celery.store.redis.server import scripts_for
+from ares_celery.store.redis.snapshot_store import RedisSnapshotStore
+from ares_celery.store.redis.wakeups import RedisWakeups
+
+__all__ = ["Drivers", "RedisStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Drivers:
+    """Where a store gets its connections from.
+
+    Attributes:
+        main: For calls that are answered at once.
+        waiting: For calls that wait on the server.
+        listener: Makes a driver that listens to a channel.
+        asynchronous: Makes a driver for an event loop.
+    """
+
+    main: Driver
+    waiting: Driver
+    listener: Callable[[], Driver]
+    asynchronous: Callable[[], AsyncDriver]
+
+
+class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisNamespaceAdmin):
+    """Implements :class:`~ares_celery.store.base.Store`: one open namespace, safe to share between threads and to fork.
+
+    Made by :func:`~ares_celery.store.redis.open.open_store`, or by :meth:`from_client` around a driver of your own.
+    """
+
+    def __init__(self, bound: Bound, drivers: Drivers, scripts: Scripts, errors: DriverErrors) -> None:
+        super().__init__(bound)
+        self._drivers = drivers
+        self._scripts = scripts
+        self._errors = errors
+        self._events = RedisEventStore(bound)
+        self._snapshots = RedisSnapshotStore(bound)
+
+    @classmethod
+    def connect(
+        cls,
+        drivers: Drivers,
+        namespace: str,
+        config: RuntimeConfig | None,
+        *,
+        errors: DriverErrors,
+        clock: Clock | None = None,
+    ) -> RedisStore:
+        """Opens a namespace through the given drivers; made when it does not exist.
+
+        Args:
+            drivers: Whose connections are used.
+            namespace: Its name.
+            config: Wanted settings; None = those of the environment. They win only when the namespace is made.
+            errors: How the server is named in errors.
+            clock: For waits; the machine's own by default.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+            UnsupportedServerError: It is too old.
+            NamespaceMismatchError: The namespace was made with another schema, or with other shards than asked for.
+        """
+        scripts = scripts_for(drivers.main, errors)
+        client = RedisClient(drivers.main, scripts, errors)
+        keys, stored = open_namespace(client, namespace, config)
+        waiting = RedisClient(drivers.waiting, scripts, errors)
+        return cls(Bound(client, waiting, keys, stored, clock or SystemClock()), drivers, scripts, errors)
+
+    @classmethod
+    def from_client(
+        cls,
+        client: Driver,
+        namespace: str,
+        config: RuntimeConfig | None = None,
+        *,
+        async_client: Callable[[], AsyncDriver] | None = None,
+        shown: str = "the given client",
+        clock: Clock | None = None,
+    ) -> RedisStore:
+        """Opens a namespace through a client of your own, fakeredis' for example; see :meth:`connect`.
+
+        Args:
+            client: Must answer with bytes (``decode_responses=False``) and retry nothing.
+            namespace: Its name.
+            config: Wanted settings; None = those of the environment.
+            async_client: Makes its twin for an event loop.
+            shown: How the server is named in errors.
+            clock: For waits; the machine's own by default.
+        """
+        drivers = Drivers(client, client, lambda: client, async_client or _no_async_client)
+        return cls.connect(drivers, namespace, config, errors=DriverErrors(shown), clock=clock)
+
+    @property
+    def events(self) -> EventStore:
+        """Streams of events."""
+        return self._events
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        """Newest states."""
+        return self._snapshots
+
+    def stored_snapshots(self, agent_id: AgentId) -> list[Snapshot | DamagedSnapshot]:
+        """All kept snapshots, newest first, damaged ones included."""
+        return self._bound.client.run(event_calls.read_snapshots(self._bound.keys, agent_id=agent_id))
+
+    def wake_channel(self, identity: str) -> str:
+        """The channel on which a hosting process is told to look at an agent now; the message is the agent's id."""
+        return self._bound.keys.wake_prefix + identity
+
+    def wakeups(self, identity: str) -> RedisWakeups:
+        """The hints for a process; implements :class:`~ares_celery.runtime.ports.Wakeups`."""
+        return RedisWakeups(
+            self._drivers.listener, self.wake_channel(identity), errors=self._errors, clock=self._bound.clock
+        )
+
+    def open_async(self) -> AsyncRedisIncarnationStore:
+        """The same namespace for agents on an event loop, with connections of its own, made when first used."""
+        client = AsyncRedisClient(self._drivers.asynchronous(), self._scripts, self._errors)
+        return AsyncRedisIncarnationStore(self._bound, client)
+
+    def close(self) -> None:
+        """Closes all connections; idempotent."""
+        self._bound.client.close()
+        self._bound.waiting.close()
+
+
+def _no_async_client() -> AsyncDriver:
+    raise OperationNotSupportedError(operation="open_async()", reason="the store was made from a client without a twin")

@@ -1,0 +1,151 @@
+"""Workers of one machine watch each other's processes: an exit that was seen is proof, milliseconds after the death."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from ares_celery.clock import Clock
+from ares_celery.runtime.exit_watcher import ExitWatcher
+from ares_celery.runtime.process_identity import ProcessIdentity
+from ares_celery.store.base import Store
+from ares_celery.supervision.deaths import DeathDesk
+from ares_celery.supervision.repeating import Repeating
+
+__all__ = ["HostWatch", "has_ended"]
+
+log: Final = logging.getLogger(__name__)
+
+#: How often hosts are reported and read.
+_INTERVAL: Final = timedelta(seconds=1)
+_NOBODY: Final[frozenset[ProcessIdentity]] = frozenset()
+
+
+def _no_children() -> Collection[ProcessIdentity]:
+    return _NOBODY
+
+
+class HostWatch:
+    """Watches every process of this kernel that hosts agents, and tells the desk which of them exited.
+
+    It also tells the others about this process and its pool children. It remembers how many agents each process hosted,
+    so that of several watchers none takes the last tenant of a lost host for its only one.
+
+    Args:
+        store: The namespace.
+        desk: Who is told.
+        identity: This process.
+        worker: The node name of this process's worker.
+        children: The pool children that host agents now; they are watched by their parent itself.
+        clock: Monotonic time of this process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        desk: DeathDesk,
+        identity: ProcessIdentity,
+        worker: str,
+        *,
+        children: Callable[[], Collection[ProcessIdentity]] = _no_children,
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = store
+        self._desk = desk
+        self._identity = identity
+        self._worker = worker
+        self._children = children
+        self._watcher = ExitWatcher(self.exited)
+        self._workers: dict[ProcessIdentity, str] = {}
+        self._tenants: dict[ProcessIdentity, int] = {}
+        # Seen to exit, and still listed for a while.
+        self._gone: set[ProcessIdentity] = set()
+        self._looks = Repeating("host watch", self.look, _INTERVAL, clock=clock)
+
+    def start(self) -> None:
+        """Begins."""
+        self._watcher.start()
+        self._looks.start()
+
+    def close(self) -> None:
+        """Ends both threads; the others see this process exit."""
+        self._looks.close()
+        self._watcher.close()
+
+    def look(self) -> None:
+        """Reports this process and its children, and watches every other one of this kernel.
+
+        Raises:
+            StoreUnavailableError: The store did not answer.
+        """
+        own = {self._identity, *self._children()}
+        for identity in own:
+            self._store.report_hosts(identity.encode(), self._worker)
+        peers = self._peers(own)
+        for identity, worker in peers.items():
+            if identity in self._gone:
+                continue
+            # Noted first, as a process that has exited already is reported while it is being watched.
+            self._workers[identity] = worker
+            self._tenants[identity] = len(self._store.hosted_by(identity.encode()))
+            self._watcher.watch(identity)
+        self._forget_all_but(peers)
+
+    def _peers(self, own: Collection[ProcessIdentity]) -> Mapping[ProcessIdentity, str]:
+        peers: dict[ProcessIdentity, str] = {}
+        for text, worker in self._store.hosts().items():
+            try:
+                identity = ProcessIdentity.decode(text)
+            except ValueError as error:
+                log.warning("worker %s reported a host that cannot be read: %s", worker, error)
+                continue
+            if identity not in own and identity.same_kernel(self._identity):
+                peers[identity] = worker
+        return peers
+
+    def _forget_all_but(self, peers: Mapping[ProcessIdentity, str]) -> None:
+        self._gone.intersection_update(peers)
+        watched = self._watcher.watched()
+        for identity in [known for known in self._workers if known not in peers and known not in watched]:
+            self._workers.pop(identity, None)
+            self._tenants.pop(identity, None)
+
+    def exited(self, identity: ProcessIdentity) -> None:
+        """Tells the desk; called by the watcher."""
+        self._gone.add(identity)
+        self._desk.report_exit(identity, tenants=self._tenants_lost_with(identity))
+
+    def _tenants_lost_with(self, identity: ProcessIdentity) -> int:
+        """How many agents went down with the process: those of its whole worker, if that has ended too.
+
+        A pool child that is killed alone leaves its worker running; when the worker is killed, its children follow, and
+        at that moment at least their parent has ended already.
+        """
+        worker = self._workers.get(identity, "")
+        # Copied in one step, as the looking thread changes it.
+        tenants = dict(self._tenants)
+        siblings = [other for other, name in list(self._workers.items()) if worker and name == worker]
+        alone = max(1, tenants.get(identity, 1))
+        if len(siblings) <= 1 or self._parent_lives(identity, siblings):
+            return alone
+        return max(alone, sum(tenants.get(sibling, 0) for sibling in siblings))
+
+    def _parent_lives(self, identity: ProcessIdentity, siblings: Collection[ProcessIdentity]) -> bool:
+        """True while the worker's main process runs: the oldest of its processes."""
+        main = min(siblings, key=lambda sibling: (sibling.start_ticks, sibling.pid))
+        return main != identity and not has_ended(main)
+
+
+def has_ended(identity: ProcessIdentity) -> bool:
+    """Tell whether a process of this kernel is over, or a zombie, which is as good."""
+    now = ProcessIdentity.of_pid(identity.pid)
+    if now != identity:
+        return now is not None or not Path(f"/proc/{identity.pid}").exists()
+    try:
+        stat = Path(f"/proc/{identity.pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[:1] in (["Z"], ["X"])

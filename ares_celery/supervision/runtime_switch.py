@@ -1,0 +1,58 @@
+"""Starting and stopping a whole namespace, and its numbers."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Final
+
+from ares_celery.clock import Clock
+from ares_celery.model.agent import LIVE, RuntimeState
+from ares_celery.model.command import Deadline, DeadlineDue
+from ares_celery.model.stats import RuntimeStats
+from ares_celery.runtime.commits import Committer
+from ares_celery.runtime.reconcile import reconcile_namespace
+from ares_celery.store.base import Store
+
+__all__ = ["runtime_stats", "start_runtime", "stop_runtime"]
+
+#: Seconds between two looks at the agents that are still ending.
+_LOOK: Final = 0.05
+_PATIENCE: Final = timedelta(seconds=5)
+
+
+def start_runtime(store: Store, committer: Committer, *, reason: str, actor: str) -> None:
+    """Makes the runtime run, and launches every agent that should."""
+    startable = (RuntimeState.NEW, RuntimeState.STOPPED)
+    store.set_runtime(RuntimeState.RUNNING, only_from=startable, reason=reason or "start", actor=actor)
+    reconcile_namespace(store, committer)
+
+
+def stop_runtime(
+    store: Store, committer: Committer, clock: Clock, *, limit: timedelta, reason: str, actor: str
+) -> None:
+    """Ends every agent in order within ``limit``; what has not ended by then is fenced. Desired states stay."""
+    until = clock.monotonic() + limit.total_seconds()
+    store.set_runtime(RuntimeState.STOPPED, only_from=(RuntimeState.RUNNING,), reason=reason or "stop", actor=actor)
+    reconcile_namespace(store, committer)
+    never = threading.Event()
+    while (left := store.list_ids(LIVE)) and clock.monotonic() < until:
+        clock.wait(never, _LOOK)
+    for agent_id in left:
+        committer.apply(agent_id, DeadlineDue(kind=Deadline.STOP), patience=_PATIENCE)
+
+
+def runtime_stats(store: Store) -> RuntimeStats:
+    """The namespace in numbers."""
+    runtime, counters, by_state = store.runtime(), store.counters(), store.count_by_state()
+    if runtime.state is RuntimeState.RUNNING:
+        uptime = runtime.now - runtime.since
+    else:
+        uptime = runtime.stopped_at - runtime.first_started if runtime.stopped_at else 0
+    return RuntimeStats(
+        active_agents=sum(by_state.get(state, 0) for state in LIVE),
+        total_restarts=counters.get("restarts", 0) + counters.get("manual_restarts", 0),
+        uptime=timedelta(microseconds=max(0, uptime)),
+        by_state={state.value: count for state, count in by_state.items()},
+        counters=counters,
+    )

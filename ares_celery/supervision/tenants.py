@@ -1,0 +1,71 @@
+"""How many agents went down together: the loss of a host with several tenants is charged to none of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from ares_celery.clock import micros
+from ares_celery.ids import AgentId, Instant
+from ares_celery.model.agent import Owner
+from ares_celery.store.base import Store
+
+__all__ = ["LostHosts"]
+
+#: Lost processes remembered, so that the last of their leases is judged like the first.
+_MOST_REMEMBERED: Final = 1_000
+
+
+class LostHosts:
+    """Counts, for leases that ran out, the tenants of the same worker whose leases ran out with them.
+
+    The worker counts, not only the process: the children of a killed prefork worker die with it. Their leases run out
+    up to a heartbeat apart, so a lease counts that ends within one; a living owner's lease never does, as it is renewed
+    every heartbeat and lasts at least two.
+
+    Args:
+        store: The namespace.
+        heartbeat_interval: How often owners renew.
+    """
+
+    def __init__(self, store: Store, heartbeat_interval: timedelta) -> None:
+        self._store = store
+        self._spread = micros(heartbeat_interval)
+        self._seen: OrderedDict[str, int] = OrderedDict()
+
+    def tenants_of(self, due: list[AgentId]) -> Mapping[AgentId, int]:
+        """For each agent whose lease ran out, how many went down together; agents without an owner are absent."""
+        owners: dict[AgentId, Owner] = {}
+        for agent_id, read in zip(due, self._store.read_many(due), strict=True):
+            if read.record is not None and read.record.owner is not None:
+                owners[agent_id] = read.record.owner
+        processes = self._processes()
+        for owner in {owner.identity: owner for owner in owners.values()}.values():
+            self._count(owner, processes)
+        return {agent_id: self._seen.get(owner.identity, 1) for agent_id, owner in owners.items()}
+
+    def _processes(self) -> dict[str, set[str]]:
+        """The processes of each worker, as they reported themselves lately."""
+        processes: dict[str, set[str]] = {}
+        for identity, worker in self._store.hosts().items():
+            processes.setdefault(worker, set()).add(identity)
+        return processes
+
+    def _count(self, owner: Owner, processes: Mapping[str, set[str]]) -> None:
+        siblings = {owner.identity} | processes.get(owner.worker, set())
+        tenants = sorted({agent_id for identity in siblings for agent_id in self._store.hosted_by(identity)})
+        lost = [
+            read.record.owner.identity
+            for read in self._store.read_many(tenants)
+            if read.record is not None and read.record.owner is not None and self._runs_out(read.lease_until, read.now)
+        ]
+        # Kept by process, which never comes again, unlike a worker's name: a straggler is judged like the first.
+        for identity in {owner.identity, *lost}:
+            self._seen[identity] = max(len(lost), self._seen.pop(identity, 1))
+        while len(self._seen) > _MOST_REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def _runs_out(self, lease_until: Instant, now: Instant) -> bool:
+        return 0 < lease_until < now + self._spread

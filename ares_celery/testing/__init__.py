@@ -1,0 +1,1 @@
+"""For the tests of users: fixtures and a harness."""

@@ -1,0 +1,1 @@
+"""Pages and metrics inside Flower."""

@@ -1,0 +1,181 @@
+"""Agents of the suite's own fleets; workers import this module by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ares_celery import AgentContext, Event, SyncAgentContext, agent
+
+
+@agent("ticker")
+class Ticker:
+    """Counts its own events; the state must always equal the fold of what was acknowledged."""
+
+    def __init__(self, agent_id: str, every: float = 0.05, events: int = 0, journal: str = "") -> None:
+        self.agent_id, self.every, self.events, self.journal = agent_id, every, events, journal
+        self.ticks: list[int] = []
+        self.total = 0
+
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested and not (self.events and self.total >= self.events):
+            await ctx.emit("ticked", {"n": self.total + 1, "incarnation": ctx.incarnation})
+            if self.journal:
+                _write(self.journal, f"{self.agent_id} {ctx.incarnation} {self.total}")
+            await ctx.sleep(self.every)
+
+    def apply(self, event: Event) -> None:
+        if event.type == "ticked":
+            self.total += 1
+
+    async def process(self, ctx: AgentContext, message: Any) -> Any:
+        return {"total": self.total, "incarnation": ctx.incarnation, "pid": os.getpid(), "echo": message}
+
+    def snapshot(self) -> dict[str, object]:
+        return {"total": self.total}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.total = int(state["total"])
+
+
+@agent("plain-ticker")
+class PlainTicker:
+    """The same with plain methods."""
+
+    def __init__(self, agent_id: str, every: float = 0.05, events: int = 0) -> None:
+        self.agent_id, self.every, self.events, self.total = agent_id, every, events, 0
+
+    def start(self, ctx: SyncAgentContext) -> None:
+        while not ctx.stop_requested and not (self.events and self.total >= self.events):
+            ctx.emit("ticked", {"n": self.total + 1, "incarnation": ctx.incarnation})
+            ctx.sleep(self.every)
+
+    def apply(self, event: Event) -> None:
+        if event.type == "ticked":
+            self.total += 1
+
+    def process(self, ctx: SyncAgentContext, message: Any) -> Any:
+        return {"total": self.total, "incarnation": ctx.incarnation, "pid": os.getpid(), "echo": message}
+
+    def snapshot(self) -> dict[str, object]:
+        return {"total": self.total}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.total = int(state["total"])
+
+
+@agent("idler")
+class Idler:
+    """Waits, and answers."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(3600)
+
+    async def process(self, ctx: AgentContext, message: Any) -> Any:
+        return {"echo": message, "incarnation": ctx.incarnation, "pid": os.getpid()}
+
+
+@agent("server")
+class Server:
+    """Has no main loop: only answers."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process(self, ctx: AgentContext, message: Any) -> Any:
+        if message == "fail":
+            raise ValueError("asked to fail")
+        return {"echo": message, "incarnation": ctx.incarnation}
+
+
+@agent("short-lived")
+class ShortLived:
+    """Dies a while after each start."""
+
+    def __init__(self, agent_id: str, lives: float = 2.0) -> None:
+        self.lives = lives
+
+    async def start(self, ctx: AgentContext) -> None:
+        await ctx.sleep(self.lives)
+        if not ctx.stop_requested:
+            raise RuntimeError("as it always does")
+
+
+@agent("unrestorable")
+class Unrestorable:
+    """Cannot come back: its constructor raises while the flag file exists."""
+
+    def __init__(self, agent_id: str, flag: str = "", journal: str = "") -> None:
+        if journal:
+            _write(journal, f"{time.time():.3f}")
+        if flag and Path(flag).exists():
+            raise RuntimeError("cannot be made")
+
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(3600)
+
+
+@agent("stubborn")
+class Stubborn:
+    """Does not end when it is asked to."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def start(self, ctx: SyncAgentContext) -> None:
+        while True:
+            try:
+                time.sleep(3600)  # on purpose: a call that blocks outside of anybody's reach
+            except Exception:  # noqa: BLE001, S112 - on purpose: eats what it can
+                continue
+
+
+@agent("raiser")
+class Raiser:
+    """Ends in the way that its config names."""
+
+    def __init__(self, agent_id: str, how: str = "exception") -> None:
+        self.how = how
+
+    async def start(self, ctx: AgentContext) -> None:
+        match self.how:
+            case "memory":
+                raise MemoryError("too much")
+            case "exit":
+                sys.exit(9)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case _:
+                raise RuntimeError("on purpose")
+
+
+@agent("parent")
+class Parent:
+    """Starts a process that it never ends."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+        self.child = 0
+
+    async def start(self, ctx: AgentContext) -> None:
+        self.child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+        while not ctx.stop_requested:
+            await ctx.sleep(3600)
+
+    async def process(self, ctx: AgentContext, message: Any) -> Any:
+        return {"child": self.child, "pid": os.getpid()}
+
+
+def _write(path: str, line: str) -> None:
+    with Path(path).open("a") as file:
+        file.write(line + "\n")

@@ -1,0 +1,1 @@
+"""This repository's own deployment: the only code with import-time effects."""

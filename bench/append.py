@@ -26,7 +26,7 @@ from ares_celery.model.lifecycle import decide
 from ares_celery.model.plan import Situation
 from ares_celery.store.redis import event_calls
 from ares_celery.store.redis.client import RedisClient
-from ares_celery.store.redis.connections import Connector
+from ares_celery.store.redis.connections import Connector, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.scripts import Scripts
@@ -56,7 +56,7 @@ def open_claimed(url: str) -> tuple[RedisStore, redis.Redis, str]:
     situation = Situation(None, read.now, store.config.policy_for(spec), read.runtime)
     committed = store.commit(decide(situation, Start(spec=spec)), read, op="start")
     owner = Owner("bench:0:0:1:0", "bench@localhost", "task")
-    return store, driver, store.claim(AGENT, committed.epoch, token="bench", owner=owner, page=1).record.fence
+    return store, driver, store.claim(AGENT, committed.epoch, token="t", owner=owner, page=1).record.fence  # noqa: S106
 
 
 class Turns:
@@ -97,6 +97,11 @@ class Turns:
         self._version = stored[-1].version
 
 
+def store_version(client: Driver) -> str:
+    """The version of the server."""
+    return str(client.execute_command("INFO", "server")["redis_version"])
+
+
 def measure(turns: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     """Microseconds of each turn, in rounds."""
     times: dict[str, list[float]] = {name: [] for name in turns}
@@ -129,7 +134,7 @@ def main() -> None:
         turns = Turns(store, client, fence, arguments.bytes)
         compared = {"bare xadd": turns.bare, "append, encoded already": turns.script, "append": turns.append}
         times = measure(compared, arguments.rounds)
-        version = client.info("server")["redis_version"]
+        version = store_version(client)
         store.close()
     print(f"redis {version}, redis-py {redis.__version__}, Python {platform.python_version()}, {arguments.bytes} B,")
     print(f"{arguments.rounds} rounds in turns on one connection, AOF everysec; target ratio {TARGET}")

@@ -7,11 +7,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from celery import Celery
+
 from ares_celery import AgentInfo, AgentState, Event, Manager, ReadOptions, RuntimeConfig
+from ares_celery.celery_app.factory import create_app
+from ares_celery.config import ProcessSettings
+from ares_celery.ids import AgentId
+from ares_celery.model.agent import AgentRecord
+from ares_celery.store.base import Store
 from tests.redis_server import RedisServer
 from tests.wait import wait_until
 
@@ -121,7 +129,8 @@ class Fleet:
         self.namespace = namespace
         self.folder = folder
         self.settings = {**FAST, **(settings or {})}
-        self.config = RuntimeConfig.from_env({f"ARES_{name}": value for name, value in self.settings.items()})
+        fields = {f"ARES_{name}": value for name, value in self.settings.items()}
+        self.config = RuntimeConfig.from_env(fields)
         self.processes: list[Process] = []
         self.manager = Manager(self.config, redis_url=redis.url, namespace=namespace)
 
@@ -146,6 +155,7 @@ class Fleet:
         slots: int = 8,
         env: Mapping[str, str] | None = None,
         options: Iterable[str] = (),
+        app: str = "workers.app",
     ) -> Process:
         """Starts a worker without waiting for it."""
         on = ",".join(f"{self.namespace}.{queue}" for queue in queues)
@@ -154,7 +164,7 @@ class Fleet:
             "-m",
             "celery",
             "-A",
-            "workers.app",
+            app,
             "worker",
             "-Q",
             on,
@@ -219,6 +229,33 @@ class Fleet:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
+    @property
+    def store(self) -> Store:
+        """The namespace itself, for what no manager tells."""
+        return self.manager._ports.store
+
+    def record(self, agent_id: str) -> AgentRecord:
+        """The agent as Redis holds it, with fence and owner; fails when it does not exist."""
+        record = self.store.read(AgentId(agent_id)).record
+        assert record is not None, agent_id
+        return record
+
+    @cached_property
+    def app(self) -> Celery:
+        """A service's own app: sends tasks by name, and reads their results."""
+        settings = ProcessSettings(redis_url=self.redis.url, namespace=self.namespace)
+        return create_app(settings, self.config, set_as_current=False)
+
+    def send(self, task: str, *args: object, queue: str, task_id: str | None = None) -> str:
+        """Sends a task to one of the namespace's queues; returns its id."""
+        return str(self.app.send_task(task, args=args, queue=f"{self.namespace}.{queue}", task_id=task_id).id)
+
+    def result(self, task_id: str, timeout: float = 20) -> Any:
+        """Waits for what a task returned."""
+        found = self.app.AsyncResult(task_id)
+        self.wait(found.ready, f"task {task_id} to end", timeout=timeout)
+        return found.result
+
     def events(self, agent_id: str, type: str | None = None) -> list[Event]:
         """All events of an agent, or those of one type."""
         return [e for e in self.manager.events.read(agent_id, ReadOptions()) if type is None or e.type == type]
@@ -264,6 +301,8 @@ class Fleet:
         for process in reversed(self.processes):
             process.end()
         self.manager.close()
+        if "app" in vars(self):
+            self.app.close()
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ class Ticker:
         while not ctx.stop_requested and not (self.events and self.total >= self.events):
             await ctx.emit("ticked", {"n": self.total + 1, "incarnation": ctx.incarnation})
             if self.journal:
-                _write(self.journal, f"{self.agent_id} {ctx.incarnation} {self.total}")
+                _write(self.journal, f"{self.agent_id} {ctx.incarnation} {self.total} {time.monotonic():.3f}")
             await ctx.sleep(self.every)
 
     def apply(self, event: Event) -> None:
@@ -116,7 +117,7 @@ class Unrestorable:
 
     def __init__(self, agent_id: str, flag: str = "", journal: str = "") -> None:
         if journal:
-            _write(journal, f"{time.time():.3f}")
+            _write(journal, f"{time.monotonic():.3f} {os.getpid()}")
         if flag and Path(flag).exists():
             raise RuntimeError("cannot be made")
 
@@ -174,6 +175,66 @@ class Parent:
 
     async def process(self, ctx: AgentContext, message: Any) -> Any:
         return {"child": self.child, "pid": os.getpid()}
+
+
+@agent("counter")
+class Counter:
+    """The sample of the documentation, as it is printed there."""
+
+    def __init__(self, agent_id: str, step: int = 1) -> None:
+        self.agent_id, self.step, self.total = agent_id, step, 0
+
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested:
+            await ctx.emit("counter.ticked", {"by": self.step})
+            await ctx.sleep(0.1)
+
+    def apply(self, event: Event) -> None:
+        if event.type == "counter.ticked":
+            self.total += event.payload["by"]
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        return {"total": self.total}
+
+    def snapshot(self) -> dict[str, object]:
+        return {"total": self.total}
+
+    def restore_state(self, state: dict[str, object]) -> None:
+        self.total = int(str(state["total"]))
+
+
+@agent("slow-maker")
+class SlowMaker:
+    """Takes its time to be made once a flag file exists; says in a journal that it lives."""
+
+    def __init__(self, agent_id: str, flag: str, journal: str, takes: float = 2.0) -> None:
+        self.journal = journal
+        if Path(flag).exists():
+            _write(journal, f"making {os.getpid()}")
+            time.sleep(takes)  # on purpose: recovery that is under way when something else happens
+
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested:
+            _write(self.journal, f"alive {os.getpid()}")
+            await ctx.sleep(0.1)
+
+
+@agent("slow-stopper")
+class SlowStopper:
+    """Takes its time to end."""
+
+    def __init__(self, agent_id: str, takes: float = 1.0) -> None:
+        self.takes = takes
+
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(3600)
+
+    async def stop(self, ctx: AgentContext) -> None:
+        await asyncio.sleep(self.takes)  # on purpose: an end that others have to wait for
+
+    async def process(self, ctx: AgentContext, message: Any) -> Any:
+        return {"incarnation": ctx.incarnation, "pid": os.getpid()}
 
 
 def _write(path: str, line: str) -> None:

@@ -92,6 +92,15 @@ class AgentTask(AresTask):
     abstract = True
     Request = "ares_celery.celery_app.request:AgentRequest"
 
+    @property
+    @override
+    def backend(self) -> Any:
+        """Where results go: one backend a process; see `Wiring.result_backend`."""
+        # Late, as the wiring imports what imports this.
+        from ares_celery.celery_app.wiring import wiring_of
+
+        return wiring_of(self.app).result_backend
+
     @override
     def apply_async(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any, Final
 
 from celery import Celery
@@ -61,6 +62,7 @@ class _WorkerHooks:
         self._wiring = wiring
         self._worker = worker
         self._hosts_agents = hosts_agents
+        self._pid = os.getpid()
 
     def connect(self) -> None:
         """Before the pool is made: children inherit the agent types and the drain line."""
@@ -95,31 +97,41 @@ class _WorkerHooks:
         if logger is not None:
             tag_handlers(logger)
 
-    def _on_ready(self, **_: object) -> None:
+    def _on_ready(self, sender: Any = None, **_: object) -> None:  # noqa: ANN401 - Celery's Consumer
         wiring = self._wiring
+        if self._hosts_agents and not _has_children(sender):
+            wiring.warm_up()
         if wiring.drain is not None and wiring.services is not None:
             wiring.drain.watch(wiring.drain_host)
             wiring.services.start()
 
     def _on_child_init(self, **_: object) -> None:
-        """In a pool child, right after its fork."""
+        """In a pool child, right after its fork; the solo pool says the same in the main process."""
         wiring = self._wiring
-        if wiring.drain is None:
+        if wiring.drain is None or os.getpid() == self._pid:
             return
         wiring.is_pool_child = True
         lead_process_group()
         wiring.drain.become_child()
         wiring.drain.watch(wiring.drain_host)
+        if self._hosts_agents:
+            wiring.warm_up()
 
     def _on_shutting_down(self, **_: object) -> None:
         """In signal context: one system call."""
         self._wiring.begin_drain()
 
     def _on_child_end(self, **_: object) -> None:
-        self._wiring.close()
+        if os.getpid() != self._pid:
+            self._wiring.close()
 
     def _on_shutdown(self, **_: object) -> None:
         services, self._wiring.services = self._wiring.services, None
         if services is not None:
             services.close()
         self._wiring.close()
+
+
+def _has_children(consumer: Any) -> bool:  # noqa: ANN401 - Celery's Consumer
+    """The pool forks: agents are hosted by its children, not by this process."""
+    return "prefork" in type(getattr(consumer, "pool", None)).__module__

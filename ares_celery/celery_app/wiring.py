@@ -56,6 +56,7 @@ class Wiring:
         self._store: RedisStore | None = None
         self._committer: Committer | None = None
         self._host: ProcessHost | None = None
+        self._result_backend: Any = None
         vars(app)[_ATTRIBUTE] = self
         _call_in_forked_child(weakref.WeakMethod(self._forget_all))
 
@@ -107,6 +108,18 @@ class Wiring:
         """Drops, in a forked child, what belongs to the parent; nothing is closed, as its sockets are shared."""
         self._lock = threading.RLock()
         self._store = self._committer = self._host = self.services = None
+        self._result_backend = None
+
+    @property
+    def result_backend(self) -> Any:  # noqa: ANN401 - any of Celery's backends
+        """One result backend for all threads of this process.
+
+        Celery makes one a thread, each with its own connection, and an agent keeps its thread for life.
+        """
+        with self._lock:
+            if self._result_backend is None:
+                self._result_backend = self.app.backend
+            return self._result_backend
 
     # -- hosting ------------------------------------------------------------------------------------------------------
 
@@ -119,6 +132,16 @@ class Wiring:
                 if self.is_draining:
                     self._host.drain()
             return self._host
+
+    def warm_up(self) -> None:
+        """Opens the host before its first agent comes, on a thread of its own: a failover then waits for nothing."""
+        threading.Thread(target=self._warm_up, name="ares-warm-up", daemon=True).start()
+
+    def _warm_up(self) -> None:
+        try:
+            self.host().warm_up()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the first agent's own task meets it again and says so
+            log.warning("this process could not be warmed up; its first agent starts more slowly: %s", error)
 
     @property
     def is_draining(self) -> bool:

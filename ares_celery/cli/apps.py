@@ -63,6 +63,18 @@ class Session:
         return self.given if self.given is not None else _find_app(app_name(self.name))
 
     @property
+    def app_name(self) -> str:
+        """How ``celery -A`` of another process finds the app. Raises a usage error when it cannot."""
+        if self.given is None:
+            return app_name(self.name)
+        for module_name, module in list(sys.modules.items()):
+            if module_name != "__main__" and not module_name.startswith("celery."):
+                for attribute, value in list(getattr(module, "__dict__", {}).items()):
+                    if value is self.given:
+                        return f"{module_name}:{attribute}"
+        raise click.UsageError("the app is in no module by name; call `ares -A APP` with one that is")
+
+    @property
     def wiring(self) -> Wiring:
         """What belongs to the app: settings, store, committer."""
         from ares_celery.celery_app.wiring import wiring_of

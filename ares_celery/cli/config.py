@@ -20,10 +20,10 @@ def config() -> None:
 @output_option
 @pass_session
 def get(session: Session, field: str | None, output: str) -> None:
-    """Show all settings, or one FIELD; durations in seconds."""
+    """Show all settings, or one FIELD."""
     from ares_celery.errors import InvalidSettingError
 
-    values = session.config.model_dump()
+    values = session.config.model_dump(mode="json")
     if field is not None:
         if field not in values:
             raise InvalidSettingError(

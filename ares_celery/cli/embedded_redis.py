@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,10 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ares_celery.cli.output import say
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import OperationNotSupportedError
 
-__all__ = ["EmbeddedRedis", "Server", "find_server", "free_port"]
+__all__ = ["EmbeddedRedis", "Server", "find_server", "free_port", "redis_and_folder"]
 
 #: Seconds a server may take to answer.
 _START_TIMEOUT: Final = 15.0
@@ -194,3 +195,22 @@ def _answers(port: int) -> bool:
             return connection.recv(64).startswith(b"+PONG")
     except OSError:
         return False
+
+
+def redis_and_folder(stack: ExitStack, given_url: str | None) -> tuple[str, Path]:
+    """A Redis for one command, and a private folder; both are gone when the stack is unwound.
+
+    Args:
+        stack: Of the command.
+        given_url: Somebody's own Redis; None starts one.
+    """
+    if given_url is not None:
+        return given_url, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ares-")))
+    redis = EmbeddedRedis()
+    if redis.server.warning:
+        say(redis.server.warning)
+    stack.enter_context(redis)
+    # Inside the server's folder, so that its guardian removes it even if this process is killed.
+    folder = redis.folder / "fleet"
+    folder.mkdir()
+    return redis.url, folder

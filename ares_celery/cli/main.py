@@ -36,7 +36,9 @@ class _ErrorsAsExitCodes(click.Group):
 
 
 @click.group(cls=_ErrorsAsExitCodes, name="ares", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-A", "--app", "app", metavar="APP", help="The Celery app; default ARES_APP, then workers.app, then ours.")
+@click.option(
+    "-A", "--app", "app", metavar="APP", help="The Celery app; default ARES_APP, then workers.app, then ours."
+)
 @click.pass_context
 def cli(ctx: click.Context, app: str | None) -> None:
     """Agents that outlive their processes, on Celery and Redis.

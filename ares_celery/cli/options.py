@@ -35,7 +35,7 @@ class _Json(click.ParamType):
         try:
             return json.loads(text)
         except ValueError as error:
-            self.fail(f'{text[:80]!r} is not JSON ({error}); text is written as \'"text"\'', param, ctx)
+            self.fail(f"{text[:80]!r} is not JSON ({error}); text is written as '\"text\"'", param, ctx)
 
 
 class _Duration(click.ParamType):

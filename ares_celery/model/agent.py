@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
 from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id
 from ares_celery.model.durations import OptionalDuration
@@ -80,6 +80,7 @@ class Request(StrEnum):
     DIE = "die"
 
 
+_ZERO: Final = timedelta(0)
 #: States in which an incarnation may hold the fence.
 HOSTED: Final = frozenset({AgentState.STARTING, AgentState.RUNNING, AgentState.STOPPING, AgentState.RESURRECTING})
 #: States that count as active.
@@ -117,6 +118,14 @@ class AgentSpec(BaseModel):
     budget: dict[str, float] | None = None
     parent: Annotated[str, AfterValidator(check_agent_id)] | None = None
     replay_lifecycle: bool = False
+
+    @field_validator("restart_period", "backoff", "backoff_max", "stable_after", "hang_timeout", mode="after")
+    @classmethod
+    def _positive(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
+        least = _ZERO if info.field_name == "restart_period" else timedelta(microseconds=1)
+        if value is not None and value < least:
+            raise ValueError("must be longer than zero, or None for the namespace's value")
+        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,14 @@ def parse_duration(value: object) -> timedelta:
     """
     if isinstance(value, timedelta):
         return value
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return timedelta(seconds=value)
-    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
-        return timedelta(microseconds=round(float(match["number"]) * _UNITS[match["unit"] or "s"]))
     message = f"{value!r} is not a duration; write seconds as a number, or 500ms, 10s, 2m, 1h"
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return timedelta(seconds=value)
+        if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
+            return timedelta(microseconds=round(float(match["number"]) * _UNITS[match["unit"] or "s"]))
+    except (OverflowError, ValueError) as error:  # beyond all calendars, or not a number
+        raise ValueError(message) from error
     raise ValueError(message)
 
 
@@ -72,7 +75,7 @@ def _optional_duration(value: object) -> timedelta | None:
     return None if value is None or value in ("", "none", "None") else parse_duration(value)
 
 
-def _dump(value: Any) -> str | None:
+def _dump(value: Any) -> str | None:  # noqa: ANN401 - a pydantic serializer takes what the field holds
     return format_duration(value) if isinstance(value, timedelta) else None
 
 

@@ -20,7 +20,7 @@ from ares_celery.model.transitions import ignore
 __all__ = ["TABLE", "Rule", "decide", "operation_of"]
 
 S = AgentState
-O = Operation
+O = Operation  # noqa: E741 - reads as a column head in the table below
 Handler = Callable[[Situation, Command], Plan]
 
 

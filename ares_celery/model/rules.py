@@ -48,7 +48,7 @@ def _record(situation: Situation) -> AgentRecord:
     return cast("AgentRecord", situation.record)
 
 
-# -- what people ask ----------------------------------------------------------------------------------------------------
+# -- what people ask ---------------------------------------------------------------------------------------------------
 
 
 def register(situation: Situation, command: Command) -> Plan:
@@ -124,7 +124,7 @@ def _exists(situation: Situation, asked: commands.Start, record: AgentRecord) ->
 
 
 def _renew(record: AgentRecord, now: Instant) -> AgentRecord:
-    """The resting record with the epoch of its next incarnation; a process not seen to end still has to be waited for."""
+    """The resting record with the epoch of its next incarnation; a process not seen to end is still waited for."""
     return end(record, now, claimable_after=record.claimable_after)
 
 
@@ -284,7 +284,7 @@ def delete(situation: Situation, command: Command) -> Plan:
     return Plan(command, situation.record, None, free_host=True)
 
 
-def refuse_delete(situation: Situation, command: Command) -> Plan:
+def refuse_delete(situation: Situation, command: Command) -> Plan:  # noqa: ARG001 - every handler takes both
     """It may be hosted: stop it first."""
     record = _record(situation)
     raise OperationNotSupportedError(
@@ -295,7 +295,7 @@ def refuse_delete(situation: Situation, command: Command) -> Plan:
     )
 
 
-# -- what incarnations say ----------------------------------------------------------------------------------------------
+# -- what incarnations say ---------------------------------------------------------------------------------------------
 
 
 def claim(situation: Situation, command: Command) -> Plan:
@@ -437,7 +437,7 @@ def recovery_failed(situation: Situation, command: Command) -> Plan:
     return attempt_failed(situation, command, asked.reason, task_id=asked.task_id, retries=asked.retries)
 
 
-# -- what is found out --------------------------------------------------------------------------------------------------
+# -- what is found out -------------------------------------------------------------------------------------------------
 
 
 def _until(situation: Situation) -> Instant:

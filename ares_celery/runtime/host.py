@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 _FOR_EVER = timedelta(days=3650)
 #: How long a claim is tried while the store does not answer; the sweep sends the message again.
 _CLAIM_PATIENCE = 5.0
+_WARM_UP_LIMIT = 10.0
 #: Missed heartbeats after which the event loop counts as hung.
 _HUNG_HEARTBEATS = 3
 
@@ -132,6 +133,11 @@ class ProcessHost:
             self._bodies.pop(incarnation.fence, None)
             if self._exclusive:
                 end_offspring(self._clock)
+
+    def warm_up(self) -> None:
+        """Opens what the first agent would have to wait for: the event loop and its connection."""
+        loop, store = self._loop_and_store()
+        loop.submit(_connected(store)).result(timeout=_WARM_UP_LIMIT)
 
     def drain(self) -> None:
         """Asks every incarnation to snapshot and release, and takes no new one. Returns at once."""
@@ -355,6 +361,10 @@ class ProcessHost:
 
 async def _opened(open_async: Callable[[], AsyncIncarnationStore]) -> AsyncIncarnationStore:
     return open_async()
+
+
+async def _connected(store: AsyncIncarnationStore) -> None:
+    await store.inbox(AgentId("-"), limit=1)
 
 
 async def _closed(store: AsyncIncarnationStore) -> None:

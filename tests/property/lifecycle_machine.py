@@ -17,22 +17,16 @@ from tests.property.lifecycle_store import default_policy
 from tests.property.lifecycle_world import FATE, OPERATORS, SUPERVISION, WORKERS, Move, World
 
 
-def policies() -> st.SearchStrategy[LifecyclePolicy]:
+@st.composite
+def policies(draw: st.DrawFn) -> LifecyclePolicy:
     """Restart policies small enough to reach their limits."""
-    return st.builds(
-        lambda kind, cap, period, attempts, jitter: replace(
-            default_policy(),
-            restart=kind,
-            max_restarts=cap,
-            restart_period=period,
-            restore_attempts=attempts,
-            jitter=jitter,
-        ),
-        st.sampled_from(RestartType),
-        st.integers(0, 3),
-        st.sampled_from([None, timedelta(seconds=20)]),
-        st.integers(1, 3),
-        st.sampled_from([0.0, 0.5]),
+    return replace(
+        default_policy(),
+        restart=draw(st.sampled_from(RestartType)),
+        max_restarts=draw(st.integers(0, 3)),
+        restart_period=draw(st.sampled_from([None, timedelta(seconds=20)])),
+        restore_attempts=draw(st.integers(1, 3)),
+        jitter=draw(st.sampled_from([0.0, 0.5])),
     )
 
 
@@ -76,6 +70,6 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.world.calm_down()
 
 
-def run(**options: Any) -> None:
+def run(**options: Any) -> None:  # noqa: ANN401 - those of hypothesis.settings
     """Runs the machine with settings of its own."""
     run_state_machine_as_test(LifecycleMachine, settings=settings(**options))

@@ -24,7 +24,7 @@ CLAIMABLE = {AgentState.STARTING, AgentState.RESURRECTING}
 LIVE = {*CLAIMABLE, AgentState.RUNNING, AgentState.STOPPING}
 
 
-class Conflict(Exception):  # noqa: N818 - the word of the real store
+class Conflict(Exception):
     """What was read has changed: read again, decide again."""
 
 
@@ -201,7 +201,7 @@ def audit_record(
 
 
 def audit_failovers(events: list[NewEvent], record: AgentRecord | None) -> None:
-    """Each failover.triggered follows its agent.stopped and is closed by exactly one; the record knows which is open."""
+    """Each failover.triggered follows its agent.stopped and is closed by exactly one; the record knows."""
     is_open = False
     for index, event in enumerate(events):
         if event.type == EventType.FAILOVER_TRIGGERED:

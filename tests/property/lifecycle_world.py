@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ares_celery.clock import micros
 from ares_celery.errors import (
@@ -23,31 +23,23 @@ from ares_celery.errors import (
     VersionConflictError,
 )
 from ares_celery.ids import Epoch, Instant
-from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Owner, RuntimeState
+from ares_celery.model.agent import AgentRecord, AgentState, Desired, Owner, RuntimeState
 from ares_celery.model.command import (
     AttemptFailed,
     Command,
     Complete,
-    Delete,
     Die,
-    IfExists,
     MarkRunning,
     OwnerExited,
     Park,
-    Pause,
     Reconcile,
-    Register,
     Release,
-    Restart,
-    Restore,
-    Resume,
     Start,
-    Stop,
-    Update,
 )
 from ares_celery.model.lifecycle import decide
 from ares_celery.model.plan import Nudge, Plan, Situation
 from ares_celery.model.restart import DeathCause, LifecyclePolicy
+from tests.property.lifecycle_actors import ASKED, Incarnation, Process, spec_of
 from tests.property.lifecycle_store import Conflict, LifecycleStore
 
 T = TypeVar("T")
@@ -71,73 +63,6 @@ ROUNDS: Final = 300
 TIMES: Final = (0.1, 0.5, 1.0, 2.0, 2.0, 5.0, 9.0, 31.0)
 
 
-@dataclass(eq=False)
-class Process:
-    """A worker's process."""
-
-    identity: str
-    alive: bool = True
-    frozen: bool = False
-    #: Somebody saw it exit and told the store.
-    noticed: bool = False
-
-    @property
-    def turns(self) -> bool:
-        return self.alive and not self.frozen
-
-
-@dataclass(eq=False)
-class Incarnation:
-    """An agent's code in a process, as the process sees it."""
-
-    agent_id: str
-    fence: str
-    process: Process
-    #: It may act until then without another renewal; afterwards its ctx calls wait.
-    lease_until: Instant
-    recovering: bool = True
-    #: It ended, or learned that it is fenced.
-    over: bool = False
-    #: The agent was deleted meanwhile: whoever has its id now is another agent.
-    orphan: bool = False
-
-    @property
-    def epoch(self) -> Epoch:
-        return Epoch(int(self.fence.partition("|")[0]))
-
-    @property
-    def turns(self) -> bool:
-        """Its code runs on, fenced or not."""
-        return not self.over and self.process.turns
-
-    def may_act(self, now: int) -> bool:
-        """Its code may have outside effects at this moment."""
-        return self.process.alive and not self.over and not self.orphan and now < self.lease_until
-
-
-Maker = Callable[[str], Command]
-
-
-def _spec(agent_id: str, **changes: Any) -> AgentSpec:
-    return AgentSpec(id=agent_id, type="t", **changes)
-
-
-def _starter(mode: IfExists) -> Maker:
-    return lambda agent_id: Start(spec=_spec(agent_id), if_exists=mode)
-
-
-_MODES: Final[tuple[IfExists, ...]] = (*["error"] * 6, "return", "restart", "update")
-#: What operators ask, each as often as it stands here.
-ASKED: Final[tuple[Maker, ...]] = (
-    *[_starter(mode) for mode in _MODES],
-    *[lambda _: Stop(), lambda _: Stop(force=True), lambda _: Stop(force=True)],
-    *[lambda _: Pause(), lambda _: Resume(), lambda _: Restart(), lambda _: Restart(), lambda _: Restore()],
-    lambda agent_id: Register(spec=_spec(agent_id)),
-    lambda agent_id: Update(spec=_spec(agent_id, labels={"v": "2"})),
-    lambda _: Delete(),
-)
-
-
 @dataclass
 class World:
     """Two agents, any number of processes, one store."""
@@ -156,7 +81,7 @@ class World:
         """Both agents are started, and one worker has brought up what it could."""
         self.store.policies, self.store.runtime = policies, runtime
         for agent_id in sorted(policies):
-            self.do(agent_id, Start(spec=_spec(agent_id)))
+            self.do(agent_id, Start(spec=spec_of(agent_id)))
         self.bring_up(0, 0)
 
     # -- the account --
@@ -406,7 +331,7 @@ class World:
     # -- what always holds --
 
     def check(self) -> None:
-        """At most one incarnation of an agent may act, and the record shows the fence of the one that was let in last."""
+        """At most one incarnation of an agent may act, and the record shows the fence of the last one let in."""
         for agent_id in set(WHOM):
             acting = [each.fence for each in self.of(agent_id) if each.may_act(self.store.now)]
             assert len(acting) <= 1, f"{agent_id}: {acting}"

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import Phase
 
+from ares_celery.errors import FencedError
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model import rules, transitions
 from ares_celery.model.agent import AgentRecord, RestartType, RuntimeState
@@ -33,7 +34,7 @@ def _anybody_speaks(record: AgentRecord, command: Command) -> None:
 def _any_token_speaks(record: AgentRecord, command: Command) -> None:
     """A fence check that looks at nothing but whether there is a fence."""
     if not record.fence:
-        raise rules.FencedError(agent_id=record.spec.id, epoch="")
+        raise FencedError(agent_id=record.spec.id, epoch="")
 
 
 def _epoch_stays(record: AgentRecord | None, now: Instant) -> Epoch:
@@ -93,6 +94,7 @@ WEAKENINGS: dict[str, tuple[list[object], str, Callable[..., object]]] = {
 
 
 def weaken(monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+    """Weaken the lifecycle for one test."""
     owners, name, weaker = WEAKENINGS[which]
     for owner in owners:
         monkeypatch.setattr(owner, name, weaker)

@@ -32,7 +32,7 @@ SPEC = AgentSpec(id=ID, type="counter")
 class Life:
     """An agent, its store and a clock that the test turns; keywords replace numbers of the default policy."""
 
-    def __init__(self, *, runtime: RuntimeState = RuntimeState.RUNNING, **numbers: Any) -> None:
+    def __init__(self, *, runtime: RuntimeState = RuntimeState.RUNNING, **numbers: Any) -> None:  # noqa: ANN401 - fields of the policy
         self.store = LifecycleStore({ID: replace(default_policy(), **numbers)}, runtime=runtime)
         self.claims = 0
 
@@ -108,4 +108,5 @@ class Life:
 
 
 def spoken(kind: str, reason: str | None) -> str:
+    """An event in a few words."""
     return f"{kind}({reason})" if reason else str(kind)

@@ -11,8 +11,11 @@ from ares_celery.model.command import AttemptFailed, Claim, Deadline, MarkRunnin
 from ares_celery.model.plan import nudge_for
 from tests.unit.model.life import ID, Life
 
+#: Tokens that claimers bring.
+ABC, LATE = "abc", "late"
 
-def refusal(life: Life, epoch: Epoch, token: str = "late") -> str:
+
+def refusal(life: Life, epoch: Epoch, token: str = LATE) -> str:
     """Why a claim is refused."""
     with pytest.raises(FencedError) as caught:
         life.do(Claim(epoch=epoch, token=token))
@@ -20,10 +23,10 @@ def refusal(life: Life, epoch: Epoch, token: str = "late") -> str:
 
 
 def test_a_claim_takes_the_fence_and_raises_no_epoch() -> None:
-    """fence = epoch|token; lease and hang deadlines replace the nudge."""
+    """The fence is epoch|token; lease and hang deadlines replace the nudge."""
     life = Life().start()
     epoch = life.record.epoch
-    assert life.claim("p1", token="abc") == f"{epoch}|abc"
+    assert life.claim("p1", token=ABC) == f"{epoch}|abc"
     assert (life.record.epoch, life.record.incarnation, life.state) == (epoch, 1, AgentState.STARTING)
     assert (life.deadline(Deadline.LEASE), life.deadline(Deadline.HANG)) == (8, 60)
     assert life.deadline(Deadline.NUDGE) is None
@@ -33,8 +36,8 @@ def test_a_repeated_claim_of_the_same_claimer_is_the_same_claim() -> None:
     """Its reply was lost; the token tells, also when something was asked of the incarnation in between."""
     life = Life().start()
     epoch = life.record.epoch
-    life.claim(token="abc")
-    again = Claim(epoch=epoch, token="abc")
+    life.claim(token=ABC)
+    again = Claim(epoch=epoch, token=ABC)
     assert life.do(again).ignored
     life.do(Stop())
     assert life.do(again).ignored

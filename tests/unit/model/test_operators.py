@@ -31,6 +31,7 @@ from ares_celery.model.command import (
 from ares_celery.model.event import RUNTIME_MODULE, EventType
 from tests.unit.model.life import ID, SPEC, Life
 
+LATE = "late"
 NEWER = AgentSpec(id=ID, type="counter", config={"step": 2})
 
 
@@ -65,7 +66,7 @@ def test_starting_a_running_agent_again_is_refused() -> None:
 
 
 def test_a_paused_agent_exists_too() -> None:
-    """exists = desired running or paused."""
+    """An agent exists when it is meant to run or to pause."""
     life = Life().start().run()
     life.do(Pause())
     with pytest.raises(AgentAlreadyRegisteredError):
@@ -308,7 +309,7 @@ def test_a_restart_un_parks_and_fills_the_budget() -> None:
     life.crash()
     life.run()
     life.crash()
-    assert life.state is AgentState.PARKED
+    assert life.record.cause == "cap"
     life.do(Restart())
     assert (life.state, life.record.charged, life.record.cause) == (AgentState.STARTING, 0, "")
     life.run()
@@ -394,7 +395,7 @@ def test_a_live_agent_is_not_deleted_and_a_resting_one_is_gone() -> None:
     assert not life.exists
     assert not life.store.accepts(ID, fence)
     with pytest.raises(FencedError):
-        life.do(Claim(epoch=epoch, token="late"))
+        life.do(Claim(epoch=epoch, token=LATE))
 
 
 @pytest.mark.parametrize("kind", list(RestartType))

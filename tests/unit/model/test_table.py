@@ -20,7 +20,16 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model import command as commands
-from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Owner, Request, RestartType, RuntimeState
+from ares_celery.model.agent import (
+    AgentRecord,
+    AgentSpec,
+    AgentState,
+    Desired,
+    Owner,
+    Request,
+    RestartType,
+    RuntimeState,
+)
 from ares_celery.model.command import Command, Deadline, DeadlineDue, Operation
 from ares_celery.model.lifecycle import TABLE, decide, operation_of
 from ares_celery.model.plan import Situation
@@ -30,7 +39,8 @@ from tests.property.lifecycle_store import BEGINNING, default_policy
 S = AgentState
 NOW = Instant(BEGINNING)
 EPOCH = Epoch(BEGINNING - 60_000_000)
-FENCE = f"{EPOCH}|mine"
+MINE, OLD = "mine", "old"
+FENCE = f"{EPOCH}|{MINE}"
 OWNER = Owner("p1", "w@host", "task-1")
 SPEC = AgentSpec(id="a", type="t")
 OTHER_SPEC = AgentSpec(id="a", type="t", config={"step": 2})
@@ -53,8 +63,8 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
     Operation.UPDATE: (commands.Update(spec=OTHER_SPEC), commands.Update()),
     Operation.DELETE: (commands.Delete(),),
     Operation.CLAIM: (
-        commands.Claim(epoch=EPOCH, token="mine", owner=OWNER),
-        commands.Claim(epoch=Epoch(1), token="old", owner=OWNER),
+        commands.Claim(epoch=EPOCH, token=MINE, owner=OWNER),
+        commands.Claim(epoch=Epoch(1), token=OLD, owner=OWNER),
     ),
     Operation.MARK_RUNNING: (commands.MarkRunning(fence=FENCE), commands.MarkRunning(fence="1|old")),
     Operation.RELEASE: (commands.Release(fence=FENCE), commands.Release()),
@@ -242,7 +252,7 @@ def test_a_cell_refuses_with_its_documented_errors_and_with_no_other(operation: 
 @pytest.mark.parametrize("state", list(S))
 @pytest.mark.parametrize("command", [commands.Start(), commands.Restart(), commands.Resume()], ids=type)
 def test_nothing_is_started_in_a_stopped_runtime(command: Command, state: AgentState) -> None:
-    """start, restart and resume say that the runtime is stopped, whatever the agent does; only a parked one says that."""
+    """Start, restart and resume say that the runtime is stopped, whatever the agent does; a parked one says that."""
     for record in shapes(state):
         for runtime in (RuntimeState.STOPPED, RuntimeState.FROZEN):
             with pytest.raises((RuntimeStoppedError, AgentParkedError)) as caught:
@@ -282,7 +292,7 @@ WITHOUT_RECORD: list[tuple[Command, type[AresError]]] = [
     *[
         (command, FencedError)
         for command in (
-            commands.Claim(epoch=EPOCH, token="mine"),
+            commands.Claim(epoch=EPOCH, token=MINE),
             commands.MarkRunning(fence=FENCE),
             commands.Release(fence=FENCE),
             commands.Complete(fence=FENCE),

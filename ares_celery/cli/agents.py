@@ -1,0 +1,225 @@
+"""``ares agents``: what can be asked of agents. Commands that only look are in agents_show.py."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from ares_celery.cli.agents_show import LOOKING
+from ares_celery.cli.apps import Session, pass_session
+from ares_celery.cli.options import DURATION, JSON, why_options
+from ares_celery.cli.output import clean, output_option, print_json, say
+
+__all__ = ["agents"]
+
+_ID = click.argument("agent_id", metavar="ID")
+
+
+@click.group()
+def agents() -> None:
+    """Look at agents, start, stop and talk to them."""
+
+
+def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """``key=value`` options as a dict."""
+    pairs: dict[str, str] = {}
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE")
+        pairs[key] = text
+    return pairs
+
+
+@agents.command()
+@_ID
+@click.option("--type", "agent_type", help="Agent type; needed for a new agent.")
+@click.option("--config", "config", type=JSON, help="JSON object; reaches the agent's constructor as keywords.")
+@click.option("--queue", help="Its own queue, without the namespace.")
+@click.option(
+    "--restart", type=click.Choice(["permanent", "transient", "temporary"]), help="Which endings bring it back."
+)
+@click.option("--max-restarts", type=click.IntRange(min=0), help="Charged deaths allowed; 0 = unlimited.")
+@click.option("--label", "labels", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="May be repeated.")
+@click.option(
+    "--if-exists",
+    type=click.Choice(["error", "return", "restart", "update"]),
+    default="error",
+    show_default=True,
+    help="For an agent that is meant to run already.",
+)
+@click.option("--wait", is_flag=True, help="Return when its code runs, not when the request is stored.")
+@click.option("--timeout", type=DURATION, help="Longest wait; default start_timeout.")
+@why_options
+@output_option
+@pass_session
+def start(  # noqa: PLR0913 - one parameter an option
+    session: Session,
+    *,
+    agent_id: str,
+    if_exists: Any,  # noqa: ANN401 - one of the four words, click checked it
+    wait: bool,
+    timeout: timedelta | None,
+    reason: str,
+    actor: str,
+    output: str,
+    **fields: Any,  # noqa: ANN401 - the spec's fields
+) -> None:
+    """Want agent ID to run: a new one with --type, else one that is known already."""
+    handle = session.manager.start_agent(
+        _spec(agent_id, fields),
+        if_exists=if_exists,
+        wait="running" if wait else "durable",
+        timeout=timeout,
+        reason=reason,
+        actor=actor,
+    )
+    info = handle.info()
+    if output == "json":
+        print_json(info)
+    else:
+        say(f"agent {info.id} is {info.state.value}; `ares agents show {info.id}`")
+
+
+def _spec(agent_id: str, fields: dict[str, Any]) -> Any:  # noqa: ANN401 - a spec, or the id of a known agent
+    from ares_celery.agents.specs import parse_spec
+
+    kind = fields.pop("agent_type")
+    given = {name: value for name, value in fields.items() if value not in (None, {})}
+    if kind is None:
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-').removesuffix('s')}" for name in sorted(given))
+            raise click.UsageError(
+                f"{options}: a spec is given with --type; without it a known agent is started as it is"
+            )
+        return agent_id
+    return parse_spec({"id": agent_id, "type": kind, **given})
+
+
+@agents.command()
+@_ID
+@click.option("--now", is_flag=True, help="Fence it at once instead of letting it end in order.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Return when it has ended.")
+@click.option("--timeout", type=DURATION, help="Instead of agent_stop_timeout.")
+@why_options
+@pass_session
+def stop(  # noqa: PLR0913 - one parameter an option
+    session: Session,
+    *,
+    agent_id: str,
+    now: bool,
+    wait: bool,
+    timeout: timedelta | None,
+    reason: str,
+    actor: str,
+) -> None:
+    """Want agent ID not to run, whatever restarts."""
+    session.manager.stop_agent(agent_id, wait=wait, force=now, timeout=timeout, reason=reason, actor=actor)
+    say(f"agent {agent_id} is {'stopped' if wait else 'asked to stop'}")
+
+
+@agents.command()
+@_ID
+@why_options
+@pass_session
+def restart(session: Session, agent_id: str, reason: str, actor: str) -> None:
+    """End agent ID in order and begin a new incarnation; un-parks. Not charged."""
+    session.manager.restart_agent(agent_id, reason=reason, actor=actor)
+    say(f"agent {agent_id} restarts")
+
+
+@agents.command()
+@_ID
+@click.option("--type", "agent_type", help="Recover as this type; default its own.")
+@why_options
+@pass_session
+def restore(session: Session, agent_id: str, agent_type: str | None, reason: str, actor: str) -> None:
+    """Fail over on purpose: end agent ID in order and recover it in a new incarnation."""
+    session.manager.restore_agent(agent_id, agent_type, reason=reason, actor=actor)
+    say(f"agent {agent_id} fails over")
+
+
+@agents.command()
+@_ID
+@why_options
+@pass_session
+def pause(session: Session, agent_id: str, reason: str, actor: str) -> None:
+    """Let agent ID end in order and rest; state and messages are kept."""
+    session.manager.pause_agent(agent_id, reason=reason, actor=actor)
+    say(f"agent {agent_id} is asked to pause")
+
+
+@agents.command()
+@_ID
+@why_options
+@pass_session
+def resume(session: Session, agent_id: str, reason: str, actor: str) -> None:
+    """Let a paused agent run again."""
+    session.manager.resume_agent(agent_id, reason=reason, actor=actor)
+    say(f"agent {agent_id} may run again")
+
+
+@agents.command()
+@_ID
+@why_options
+@pass_session
+def unpark(session: Session, agent_id: str, reason: str, actor: str) -> None:
+    """Start a parked agent again with a full restart budget."""
+    session.manager.unpark_agent(agent_id, reason=reason, actor=actor)
+    say(f"agent {agent_id} starts again")
+
+
+@agents.command()
+@_ID
+@why_options
+@pass_session
+def rm(session: Session, agent_id: str, reason: str, actor: str) -> None:
+    """Forget a resting agent and everything stored of it."""
+    session.manager.delete_agent(agent_id, reason=reason, actor=actor)
+    say(f"agent {agent_id} is forgotten")
+
+
+@agents.command()
+@_ID
+@click.argument("message", type=JSON)
+@click.option("--message-id", help="The same id again is the same message.")
+@output_option
+@pass_session
+def send(session: Session, agent_id: str, message: object, message_id: str | None, output: str) -> None:
+    """Put MESSAGE (JSON; - reads stdin) into the inbox of agent ID; print the message id."""
+    sent = session.manager.send(agent_id, message, message_id=message_id)
+    if output == "json":
+        print_json({"agent_id": agent_id, "message_id": sent})
+    else:
+        click.echo(sent)
+
+
+@agents.command()
+@_ID
+@click.argument("message", type=JSON)
+@click.option("--timeout", type=DURATION, default="30s", show_default=True, help="Longest wait for the answer.")
+@click.option("--message-id", help="Asks for the answer to an earlier message.")
+@output_option
+@pass_session
+def ask(
+    session: Session, *, agent_id: str, message: object, timeout: timedelta, message_id: str | None, output: str
+) -> None:
+    """Ask agent ID with MESSAGE (JSON; - reads stdin); print the answer."""
+    answer = session.manager.process(agent_id, message, timeout, message_id)
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(clean(answer) if isinstance(answer, str) else clean_json(answer))
+
+
+def clean_json(value: object) -> str:
+    """A JSON value over several lines, for people."""
+    import json
+
+    return json.dumps(value, indent=2, ensure_ascii=True)
+
+
+for _command in LOOKING:
+    agents.add_command(_command)

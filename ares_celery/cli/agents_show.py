@@ -1,0 +1,158 @@
+"""The commands of ``ares agents`` that only look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ares_celery.cli.apps import Session, pass_session
+from ares_celery.cli.output import output_option, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from ares_celery.model.event import Event
+
+__all__ = ["LOOKING"]
+
+_ID = click.argument("agent_id", metavar="ID")
+
+
+@click.command()
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only agents in this state; may be repeated.")
+@click.option("--type", "agent_type", help="Only agents of this type.")
+@output_option
+@pass_session
+def ls(session: Session, states: tuple[str, ...], agent_type: str | None, output: str) -> None:
+    """List all agents, stopped ones included."""
+    from ares_celery.model.agent import AgentState
+
+    known = [state.value for state in AgentState]
+    if unknown := [state for state in states if state not in known]:
+        raise click.BadParameter(f"{unknown[0]!r} is no state; there are {', '.join(known)}", param_hint="--state")
+    found = session.manager.list_agents(states=states or None, type=agent_type)
+    if output == "json":
+        print_json(found)
+        return
+    print_table(
+        ("ID", "TYPE", "STATE", "WORKER", "INCARNATION", "RESTARTS", "REASON"),
+        (
+            (info.id, info.type, info.state.value, info.worker, str(info.incarnation), str(info.restarts), info.reason)
+            for info in found
+        ),
+    )
+
+
+@click.command()
+@_ID
+@output_option
+@pass_session
+def show(session: Session, agent_id: str, output: str) -> None:
+    """Show what is known of agent ID."""
+    from ares_celery.errors import AgentNotFoundError
+
+    info = session.manager.get_agent_info(agent_id)
+    if info is None:
+        raise AgentNotFoundError(agent_id=agent_id)
+    if output == "json":
+        print_json(info)
+    else:
+        print_facts(info.model_dump())
+
+
+@click.command()
+@_ID
+@click.option("--from", "from_version", type=click.IntRange(min=0), default=0, help="First version, inclusive.")
+@click.option("--to", "to_version", type=click.IntRange(min=0), default=0, help="Last version, inclusive.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most so many; 0 = all."
+)
+@click.option("--newest", is_flag=True, help="Newest first.")
+@output_option
+@pass_session
+def events(  # noqa: PLR0913 - one parameter an option
+    session: Session, *, agent_id: str, from_version: int, to_version: int, limit: int, newest: bool, output: str
+) -> None:
+    """Show the event stream of agent ID."""
+    from ares_celery.ids import check_agent_id
+    from ares_celery.model.event import ReadOptions
+
+    direction: Any = "descending" if newest else "ascending"
+    options = ReadOptions(from_version=from_version, to_version=to_version, limit=limit, direction=direction)
+    found = session.manager.events.read(check_agent_id(agent_id), options)
+    if not found and session.manager.get_agent_info(agent_id) is None:
+        from ares_celery.errors import AgentNotFoundError
+
+        raise AgentNotFoundError(agent_id=agent_id)
+    if output == "json":
+        print_json(found)
+    else:
+        print_table(("VERSION", "TIME", "TYPE", "PAYLOAD"), (_event_row(event) for event in found))
+
+
+#: Characters of a payload that a table shows; JSON has all of it.
+_PAYLOAD_SHOWN: Final = 120
+
+
+def _event_row(event: Event) -> tuple[str, ...]:
+    import json
+
+    payload = json.dumps(dict(event.payload), ensure_ascii=False)
+    shown = payload if len(payload) <= _PAYLOAD_SHOWN else payload[: _PAYLOAD_SHOWN - 1] + "…"
+    return str(event.version), event.time.isoformat(timespec="milliseconds"), event.type, shown
+
+
+@click.command()
+@_ID
+@output_option
+@pass_session
+def snapshots(session: Session, agent_id: str, output: str) -> None:
+    """Show the kept snapshots of agent ID, newest first; damaged ones too."""
+    from ares_celery.clock import to_datetime
+    from ares_celery.errors import AgentNotFoundError
+    from ares_celery.ids import check_agent_id
+    from ares_celery.model.snapshot import Snapshot
+
+    checked = check_agent_id(agent_id)
+    found = session.store.stored_snapshots(checked)
+    if not found and session.manager.get_agent_info(checked) is None:
+        raise AgentNotFoundError(agent_id=checked)
+    rows: list[dict[str, object]] = [
+        {
+            "version": item.version,
+            "epoch": item.epoch,
+            "schema": item.schema,
+            "time": to_datetime(item.time),
+            "state": item.state,
+            "problem": None,
+        }
+        if isinstance(item, Snapshot)
+        else {"version": None, "epoch": None, "schema": None, "time": None, "state": None, "problem": item.problem}
+        for item in found
+    ]
+    if output == "json":
+        print_json(rows)
+    else:
+        shown = ("version", "epoch", "schema", "time", "problem")
+        print_table([name.upper() for name in shown], ([row[name] for name in shown] for row in rows))
+
+
+@click.command()
+@output_option
+@pass_session
+def types(session: Session, output: str) -> None:
+    """List the agent types that workers reported, with the parameters they take."""
+    known = session.store.known_types()
+    if output == "json":
+        print_json(known)
+        return
+    rows = [(name, ", ".join(_parameters(description))) for name, description in sorted(known.items())]
+    print_table(("TYPE", "PARAMETERS"), rows)
+
+
+def _parameters(description: Any) -> list[str]:  # noqa: ANN401 - JSON of Registry.describe
+    required = set(description["required"])
+    named = [name if name in required else f"[{name}]" for name in description["names"]]
+    return [*named, "…"] if description["open"] else named
+
+
+LOOKING: Final = (ls, show, events, snapshots, types)

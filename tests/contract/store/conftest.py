@@ -1,0 +1,40 @@
+"""Every test that asks for `backend` or `store` runs on fakeredis and on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+import redis.asyncio
+
+from ares_celery.store.redis.connections import Connector
+from ares_celery.store.redis.store import RedisStore
+from tests.contract.store.acting import run_namespace
+from tests.contract.store.backends import Backend, fake_backend
+
+
+@pytest.fixture(params=["fakeredis", "redis"])
+def backend(request: pytest.FixtureRequest, namespace: str) -> Iterator[Backend]:
+    """The server under test, with a namespace of the test's own."""
+    if request.param == "fakeredis":
+        found = fake_backend(namespace)
+    else:
+        connector = Connector.to(request.getfixturevalue("redis_server").url)
+        found = Backend(client=connector.driver, async_client=connector.async_driver, namespace=namespace)  # type: ignore[arg-type]
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def store(backend: Backend) -> RedisStore:
+    """An open namespace whose runtime runs."""
+    return run_namespace(backend.open())
+
+
+@pytest.fixture
+def raw(backend: Backend) -> Iterator[redis.Redis]:
+    """A plain client of the same server, to look behind the store."""
+    client = backend.client()
+    yield client
+    client.close()

@@ -1,0 +1,235 @@
+"""Every command of compose.yaml, run once as a process: as in the image, but with a Redis of the test's own."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from tests import compose_file
+from tests.compose_file import FOLDER, ROOT
+from tests.fleet import Process
+from tests.redis_server import RedisServer, free_port
+from tests.wait import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+SERVICES = compose_file.services()
+LOGIN = "operator:from-dot-env"
+#: Seconds; Celery starts in 2 on an idle machine.
+START_TIMEOUT = 40.0
+#: Words in the log that tell that a service works.
+READY = {"agents": " ready.", "supervision": " ready.", "beat": "beat: Starting"}
+
+
+@pytest.fixture
+def redis_of_compose(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server with compose/redis/redis.conf; only where it listens and writes is another place."""
+    server = ConfiguredRedis()
+    server.start()
+    yield server
+    server.close()
+
+
+class ConfiguredRedis(RedisServer):
+    """Redis as compose.yaml starts it."""
+
+    def _command(self, port: int) -> list[str]:
+        program, conf = SERVICES["redis"]["command"]
+        assert program == "redis-server"
+        (mounted,) = [entry for entry in SERVICES["redis"]["volumes"] if entry.split(":")[1] == conf]
+        place = {"port": str(port), "bind": "127.0.0.1", "dir": str(self.folder), "logfile": "redis.log"}
+        options = [word for name, value in place.items() for word in (f"--{name}", value)]
+        return [self._binary, str(FOLDER / mounted.split(":")[0]), *options]
+
+
+class Container:
+    """Starts a service's command with its environment, and with nothing of this repository but what the image has."""
+
+    def __init__(self, folder: Path, redis_url: str) -> None:
+        self._app = folder / "app"
+        self._run = folder / "run"
+        self._redis_url = redis_url
+        self._site = folder / "site"
+        for made in (self._app, self._run, self._site):
+            made.mkdir()
+        # Stands for the installed wheel.
+        (self._site / "ares_celery").symlink_to(ROOT / "ares_celery")
+        for source in ("celeryconfig.py", "workers"):
+            assert source in compose_file.copied_sources()
+            copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+            copy(ROOT / source, self._app / source)
+
+    def environment(self, name: str) -> dict[str, str]:
+        """What compose.yaml gives the service, with Redis and ports of this machine."""
+        given = compose_file.environment(SERVICES[name], {"FLOWER_BASIC_AUTH": LOGIN})
+        assert given["ARES_REDIS_URL"].startswith("redis://redis:6379/")
+        given["ARES_REDIS_URL"] = self._redis_url
+        modules = os.pathsep.join((str(self._app), str(self._site)))
+        return {"PATH": os.environ["PATH"], "PYTHONPATH": modules, "PYTHONUNBUFFERED": "1", **given}
+
+    def start(self, name: str, extra: Mapping[str, str] | None = None) -> Process:
+        """Start the service's command exactly as it is written."""
+        program, *arguments = SERVICES[name]["command"]
+        executable = Path(sys.executable).with_name(program)
+        # Only beat writes to its working folder, and has one that can be written to.
+        folder = self._run if "working_dir" in SERVICES[name] else self._app
+        command = ["env", "-C", str(folder), str(executable), *arguments]
+        return Process(name, command, {**self.environment(name), **(extra or {})}, self._run / f"{name}.log")
+
+
+@pytest.fixture
+def start(tmp_path: Path, redis_of_compose: RedisServer) -> Iterator[Callable[..., Process]]:
+    """Start services by name; they end with the test."""
+    container = Container(tmp_path, redis_of_compose.url)
+    processes: list[Process] = []
+
+    def begin(name: str, extra: Mapping[str, str] | None = None) -> Process:
+        processes.append(container.start(name, extra))
+        return processes[-1]
+
+    yield begin
+    for process in processes:
+        process.end()
+
+
+def wait_for(process: Process, condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition; a process that ended, or the wait's failure, shows the log."""
+    try:
+        wait_until(lambda: condition() or not process.alive, what, timeout=START_TIMEOUT)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{process.log()}") from None
+    assert process.alive, process.log()
+
+
+def is_healthy(process: Process, note: Path) -> bool:
+    """Run the containers' health check on a process."""
+    check = [FOLDER / "healthcheck", str(process.pid), note]
+    return subprocess.run(check, capture_output=True, check=False).returncode == 0
+
+
+def status_of(port: int, path: str, login: str | None = None, method: str = "GET") -> int:
+    """Return the status of a page of Flower; 0 while nobody listens."""
+    headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
+    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request(method, path, headers=headers)
+        except ConnectionError:
+            return 0
+        with connection.getresponse() as response:
+            response.read()
+            return response.status
+
+
+def test_redis_with_the_conf_keeps_what_it_acknowledges_and_forgets_nothing(redis_of_compose: RedisServer) -> None:
+    """The server runs with the shipped file: append-only, a second at most, no eviction."""
+    settings = {
+        name: redis_of_compose.client(decode_responses=True).config_get(name)[name]
+        for name in ("appendonly", "appendfsync", "maxmemory-policy", "maxmemory", "save", "timeout")
+    }
+    assert settings == {
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "maxmemory-policy": "noeviction",
+        "maxmemory": str(1 << 30),
+        "save": "",
+        "timeout": "0",
+    }
+
+
+def test_redis_with_the_conf_has_its_data_after_a_kill(redis_of_compose: RedisServer) -> None:
+    """SIGKILL of the server, and a start on the same folder: what was answered is there."""
+    redis_of_compose.client().set("k", "v")
+    redis_of_compose.kill()
+    redis_of_compose.start()
+    assert redis_of_compose.client().get("k") == b"v"
+
+
+def test_the_health_check_of_redis_tells_a_server_from_none(redis_of_compose: RedisServer) -> None:
+    """The shipped check succeeds on a running server and fails on a dead one."""
+    client = shutil.which("redis-cli")
+    if client is None:
+        pytest.skip("no redis-cli on PATH")
+    kind, program, *arguments = SERVICES["redis"]["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "redis-cli")
+    check = [client, "-p", str(redis_of_compose.port), *arguments]
+    assert subprocess.run(check, capture_output=True, check=False).returncode == 0
+    redis_of_compose.kill()
+    assert subprocess.run(check, capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.parametrize("name", READY)
+def test_a_command_runs_and_ends_in_order(name: str, start: Callable[..., Process]) -> None:
+    """It says that it is ready, and SIGTERM, the engine's stop signal, ends it with exit code 0 within its grace."""
+    process = start(name)
+    wait_for(process, lambda: READY[name] in process.log(), f"{name} to be ready")
+    grace = float(re.fullmatch(r"(\d+)s", SERVICES[name]["stop_grace_period"])[1])  # type: ignore[index]
+    assert process.terminate(timeout=grace) == 0, process.log()
+    assert "Traceback" not in process.log()
+
+
+def test_flower_lets_in_who_has_the_login(start: Callable[..., Process]) -> None:
+    """Without the login, or with another, 401; with it the pages; ends with exit code 0."""
+    port = free_port()
+    process = start("flower", {"FLOWER_PORT": str(port), "FLOWER_ADDRESS": "127.0.0.1"})
+    # The one page that needs no login: the container's health check asks for it.
+    wait_for(process, lambda: status_of(port, "/healthcheck") == 200, "flower to answer")
+
+    for path in ("/workers", "/tasks", "/broker", "/api/workers", "/api/tasks"):
+        assert status_of(port, path) == 401, path
+        assert status_of(port, path, "operator:guessed") == 401, path
+        assert status_of(port, path, LOGIN) == 200, path
+
+    assert process.terminate() == 0, process.log()
+    assert LOGIN.split(":")[1] not in process.log()
+
+
+def test_flower_shows_and_changes_nothing(start: Callable[..., Process]) -> None:
+    """Read-only is the default: even with the login nobody ends a worker from a web page."""
+    port = free_port()
+    process = start("flower", {"FLOWER_PORT": str(port), "FLOWER_ADDRESS": "127.0.0.1"})
+    wait_for(process, lambda: status_of(port, "/healthcheck") == 200, "flower to answer")
+    assert status_of(port, "/api/worker/shutdown/celery@anywhere", LOGIN, "POST") == 403
+
+
+def test_the_health_check_tells_a_frozen_worker_from_a_working_one(
+    start: Callable[..., Process], tmp_path: Path, redis_of_compose: RedisServer
+) -> None:
+    """A worker whose main thread runs is healthy, with and without Redis; a frozen or ended one is not."""
+    process = start("supervision")
+    wait_for(process, lambda: READY["supervision"] in process.log(), "the worker to be ready")
+    note = tmp_path / "note"
+    wait_until(lambda: is_healthy(process, note), "health")
+    wait_until(lambda: is_healthy(process, note), "health again", timeout=30)
+
+    redis_of_compose.pause()
+    wait_until(lambda: is_healthy(process, note), "health without Redis", timeout=30)
+    redis_of_compose.resume()
+
+    process.signal(signal.SIGSTOP)
+    wait_until(lambda: not is_healthy(process, note), "a verdict on the frozen worker")
+    process.signal(signal.SIGCONT)
+    wait_until(lambda: is_healthy(process, note), "health after the thaw", timeout=30)
+
+    process.end()
+    assert not is_healthy(process, note)
+
+
+def test_the_health_check_costs_milliseconds(tmp_path: Path) -> None:
+    """Ten looks cost less CPU than a tenth of one `inspect ping`, which takes a second."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(10):
+        subprocess.run([FOLDER / "healthcheck", str(os.getpid()), tmp_path / "note"], capture_output=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.1

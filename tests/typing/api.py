@@ -1,0 +1,88 @@
+"""What users write, for the type checkers: run by nobody, read by mypy and pyright."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ares_celery import (
+    Agent,
+    AgentContext,
+    AgentFailedError,
+    AgentHandle,
+    AgentInfo,
+    AgentParkedError,
+    AgentSpec,
+    AgentState,
+    AresError,
+    Event,
+    Manager,
+    ProcessTimeoutError,
+    ReadOptions,
+    RuntimeConfig,
+    StatefulAgent,
+    SyncAgentContext,
+    agent,
+    connect,
+)
+
+
+@agent("typed")
+class Typed:
+    def __init__(self, agent_id: str, limit: int = 3) -> None:
+        self.agent_id, self.limit = agent_id, limit
+
+    async def start(self, ctx: AgentContext) -> None:
+        event: Event = await ctx.emit("began", {"limit": self.limit})
+        ctx.logger.info("version %s", event.version)
+        while not ctx.stop_requested:
+            await ctx.sleep(1)
+        await ctx.complete({"version": event.version})
+
+    def snapshot(self) -> dict[str, object]:
+        return {"limit": self.limit}
+
+    def restore_state(self, state: dict[str, object]) -> None:
+        self.limit = int(str(state["limit"]))
+
+
+@agent("typed-plain")
+class TypedPlain:
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def start(self, ctx: SyncAgentContext) -> None:
+        ctx.emit_many([("one", {}), ("two", {"n": 2})])
+        ctx.sleep(0.5)
+
+
+@agent("typed-function")
+def make(agent_id: str, **config: object) -> Agent:
+    return Typed(agent_id, limit=int(str(config.get("limit", 1))))
+
+
+stateful: StatefulAgent = Typed("a")
+
+
+def use() -> None:
+    """The Manager's methods with their types."""
+    config = RuntimeConfig(lease_ttl=timedelta(seconds=8), heartbeat_interval="2s")  # type: ignore[arg-type]
+    with Manager(config, redis_url="redis://127.0.0.1:6379/0", namespace="shop") as manager:
+        handle: AgentHandle = manager.start_agent(
+            AgentSpec(id="a", type="typed"), if_exists="restart", wait="running", timeout=5, reason="why", actor="me"
+        )
+        info: AgentInfo = handle.info()
+        state: AgentState = info.state
+        found: AgentInfo | None = manager.get_agent_info("a")
+        for one in manager.list_agents(states=["running", AgentState.PARKED]):
+            one.charged += 0  # type: ignore[misc]
+        try:
+            manager.process("a", {"ask": state}, timeout=timedelta(seconds=5), message_id="m1")
+        except (ProcessTimeoutError, AgentFailedError, AgentParkedError) as error:
+            code: str = error.code
+            assert code, found
+        except AresError:
+            raise
+        events = manager.events.read("a", ReadOptions(from_version=1, limit=10, direction="descending"))
+        first: Event = events[0]
+        manager.stop_agent("a", force=True, reason=first.type)
+    connect(namespace="shop").notify_agent_dead("a", "no answer", epoch=info.epoch)

@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from ares_celery.errors import InvalidSettingError
 from ares_celery.ids import check_namespace
 from ares_celery.model.agent import AgentSpec
-from ares_celery.model.durations import Duration, OptionalDuration, Size
+from ares_celery.model.durations import Duration, OptionalDuration, Size, format_duration
 from ares_celery.model.restart import LifecyclePolicy
 
 __all__ = ["ProcessSettings", "RuntimeConfig", "default_config"]
@@ -111,11 +112,11 @@ class RuntimeConfig(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.lease_ttl < 2 * self.heartbeat_interval:
-            message = f"lease_ttl={self.lease_ttl} must be at least two heartbeat_intervals ({self.heartbeat_interval})"
-            raise ValueError(message)
+            shown = format_duration(self.heartbeat_interval)
+            raise _misfit("lease_ttl", format_duration(self.lease_ttl), f"must be at least two heartbeat_intervals ({shown} each)")
         if self.snapshot_every_events >= self.max_replay_events:
-            message = "snapshot_every_events must stay below max_replay_events"
-            raise ValueError(message)
+            problem = f"must stay below max_replay_events ({self.max_replay_events})"
+            raise _misfit("snapshot_every_events", self.snapshot_every_events, problem)
         return self
 
     @classmethod
@@ -171,10 +172,16 @@ def default_config() -> RuntimeConfig:
     return RuntimeConfig()
 
 
+def _misfit(field: str, value: object, problem: str) -> PydanticCustomError:
+    """A value that does not fit another field's; it names its own field, which pydantic does not know here."""
+    return PydanticCustomError("misfit", "{problem}", {"field": field, "value": value, "problem": problem})
+
+
 def _as_setting(error: ValidationError) -> InvalidSettingError:
     first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"]) or "settings"
-    value = first.get("input")
+    told = first.get("ctx", {})
+    name = str(told.get("field") or ".".join(str(part) for part in first["loc"]) or "settings")
+    value = told.get("value", first.get("input"))
     shown = value if isinstance(value, (str, int, float, bool, type(None))) else str(type(value).__name__)
     return InvalidSettingError(field=name, value=shown, problem=str(first["msg"]).removeprefix("Value error, "))
 

@@ -383,7 +383,8 @@ class FencedSignal(AgentSignal):
 
 
 def _tree(root: type[AresError]) -> dict[str, type[AresError]]:
-    found = {root.code: root}
+    # A subclass without a code of its own must not stand in for its parent.
+    found = {root.code: root} if "code" in vars(root) else {}
     for child in root.__subclasses__():
         found.update(_tree(child))
     return found

@@ -38,21 +38,26 @@ class Control:
         method: Of the Manager; also the task's name, after ``ares.``.
         fixed: Arguments that a task may not choose, as they would make it wait.
         call: Instead of the method itself, where that would wait.
+        parameters: A function that has the task's parameters, where they are not the method's.
     """
 
     method: str
     fixed: Mapping[str, Any] = field(default_factory=_no_arguments)
     call: Call | None = None
+    parameters: Callable[..., None] | None = None
 
 
 def _process(manager: CoreManager, wiring: Wiring, given: Mapping[str, Any]) -> Any:  # noqa: ANN401, ARG001 - JSON
     """Answers, or says under which message id to ask again."""
-    arguments = {"message_id": uuid.uuid4().hex, **given}
-    wait = min(float(arguments.pop("timeout", LONGEST_WAIT)), LONGEST_WAIT)
+    message_id = given.get("message_id") or uuid.uuid4().hex
     try:
-        return manager.process(**arguments, timeout=wait)
+        return manager.process(given["agent_id"], given["message"], timeout=LONGEST_WAIT, message_id=message_id)
     except ProcessTimeoutError:
-        return {"pending": arguments["message_id"]}
+        return {"pending": message_id}
+
+
+def _process_parameters(agent_id: str, message: object, message_id: str = "") -> None:
+    """The task's own parameters: a caller has no say in how long it waits."""
 
 
 def _runtime(state: RuntimeState, only_from: tuple[RuntimeState, ...], word: str) -> Call:
@@ -82,7 +87,7 @@ CONTROLS: Final = (
     Control("list_agents"),
     Control("stats"),
     Control("send"),
-    Control("process", call=_process),
+    Control("process", call=_process, parameters=_process_parameters),
     Control("start", call=_runtime(RuntimeState.RUNNING, (RuntimeState.NEW, RuntimeState.STOPPED), "start")),
     Control("stop", call=_runtime(RuntimeState.STOPPED, (RuntimeState.RUNNING,), "stop")),
 )
@@ -124,8 +129,9 @@ def call_control(
     """
     manager = CoreManager(wiring)
     method = getattr(manager, control.method)
-    given = _bind(control, method, args, kwargs)
-    parameters = inspect.signature(method).parameters
+    shape = control.parameters or method
+    given = _bind(control, shape, args, kwargs)
+    parameters = inspect.signature(shape).parameters
     if "actor" in parameters:
         given["actor"] = given.get("actor") or f"task {task_id}"
     if control.call is not None:
@@ -136,10 +142,10 @@ def call_control(
 
 
 def _bind(
-    control: Control, method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    control: Control, shape: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
     try:
-        given = dict(inspect.signature(method).bind(*args, **kwargs).arguments)
+        given = dict(inspect.signature(shape).bind(*args, **kwargs).arguments)
     except TypeError as error:
         raise OperationNotSupportedError(
             operation=f"task {TASK_PREFIX}{control.method}", reason=f"its arguments do not fit: {error}"

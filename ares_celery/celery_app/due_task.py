@@ -92,7 +92,7 @@ class AgentTask(AresTask):
     abstract = True
     Request = "ares_celery.celery_app.request:AgentRequest"
 
-    @property
+    @property  # type: ignore[misc]  # Celery's has a setter, for a backend of one task; ours is the process's
     @override
     def backend(self) -> Any:
         """Where results go: one backend a process; see `Wiring.result_backend`."""

@@ -57,6 +57,7 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
 @pass_session
 def start(  # noqa: PLR0913 - one parameter an option
     session: Session,
+    /,
     *,
     agent_id: str,
     if_exists: Any,  # noqa: ANN401 - one of the four words, click checked it

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -121,9 +121,8 @@ def _find_app(name: str) -> Celery:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = find_app(name)
+        return find_app(name)
     except (ImportError, AttributeError) as error:
         raise click.UsageError(
             f"app {name!r} cannot be imported: {type(error).__name__}: {error}; name one with -A or ARES_APP"
         ) from error
-    return found

@@ -1,4 +1,4 @@
-"""The app that the command line uses where nobody named one: settings from the environment, agents from ARES_AGENT_MODULES."""
+"""The app of the command line where nobody named one: settings and agent modules from the environment."""
 
 from __future__ import annotations
 

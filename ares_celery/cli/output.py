@@ -45,7 +45,7 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def to_json(value: object) -> Any:  # noqa: ANN401 - a JSON value
+def to_json(value: object) -> Any:  # noqa: ANN401, PLR0911 - a JSON value; one line a kind
     """The value as plain JSON: instants as ISO 8601, durations as seconds."""
     match value:
         case Enum():
@@ -55,7 +55,7 @@ def to_json(value: object) -> Any:  # noqa: ANN401 - a JSON value
         case timedelta():
             return value.total_seconds()
         case Mapping():
-            return {str(key): to_json(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+            return {str(key): to_json(item) for key, item in cast("Mapping[object, object]", value).items()}
         case list() | tuple() | set() | frozenset():
             return [to_json(item) for item in cast("Iterable[Any]", value)]
         case bytes():
@@ -74,11 +74,11 @@ def print_json(value: object) -> None:
 
 
 def clean(value: object) -> str:
-    """Text of somebody else, safe on a terminal: control characters are shown, not obeyed.
+    r"""Text of somebody else, safe on a terminal: control characters are shown, not obeyed.
 
     Example:
         >>> clean("a[b]" + chr(27) + "[31m"), clean(None), clean(True)
-        ('a[b]\\\\x1b[31m', '-', 'yes')
+        ('a[b]\\x1b[31m', '-', 'yes')
     """
     if value is None or value == "":
         return "-"

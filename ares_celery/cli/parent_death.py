@@ -1,7 +1,7 @@
 """Runs a command that ends with its parent: ``python -m ares_celery.cli.parent_death PARENT_PID COMMAND…``.
 
-Python's ``preexec_fn`` may deadlock in a program with threads, so the new process asks for the signal itself, then becomes
-the command. On systems other than Linux the command simply runs.
+Python's ``preexec_fn`` may deadlock in a program with threads, so the new process asks for the signal itself, then
+becomes the command. On systems other than Linux the command simply runs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Runs an embedded Redis for one parent, and ends and removes it when that parent is gone, however it went.
 
-``python -m ares_celery.cli.redis_guardian FOLDER COMMAND…``, with a pipe as stdin that only the parent holds open: its end
-tells of the parent's, after a SIGKILL too.
+``python -m ares_celery.cli.redis_guardian FOLDER COMMAND…``, with a pipe as stdin that only the parent holds open: its
+end tells of the parent's, after a SIGKILL too.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import shutil
 import signal
@@ -59,7 +60,7 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
 def _parent_gone(seconds: float) -> bool:
     """True when the pipe has ended; waits at most so long."""
     readable, _, _ = select.select([sys.stdin], [], [], seconds)
-    return bool(readable) and not sys.stdin.buffer.raw.read(1)
+    return bool(readable) and not os.read(sys.stdin.fileno(), 1)
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

@@ -67,6 +67,7 @@ def run_up(options: UpOptions) -> int:
         children = stack.enter_context(Children(MergedLog(), environment))
         _start(children, options, Fleet(options.app, namespace, folder))
         _print_exports(url, namespace, options.app)
+        _print_hints("counter" if modules else "TYPE")
         _watch(children, interrupts)
         children.stop(hurry=interrupts.hurry)
     say("ares up: all processes have ended")
@@ -87,11 +88,14 @@ def _print_exports(url: str, namespace: str, app: str) -> None:
     """What a second terminal needs."""
     for name, value in (("ARES_REDIS_URL", url), ("ARES_NAMESPACE", namespace), ("ARES_APP", app)):
         click.echo(f"export {name}={shlex.quote(value)}")
+
+
+def _print_hints(agent_type: str) -> None:
     say("ares up: paste the lines above into a second terminal, then try:")
     say("  ares agents types")
-    say("  ares agents start counter-1 --type counter --wait")
-    say("  ares agents ask counter-1 '{}'")
+    say(f"  ares agents start first-1 --type {agent_type} --wait")
     say("  ares agents ls")
+    say("  ares agents ask first-1 '{}'")
     say("ares up: Ctrl-C ends the fleet, a second one at once")
 
 

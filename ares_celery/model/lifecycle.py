@@ -11,7 +11,9 @@ from typing import Final
 
 from ares_celery.errors import AgentNotFoundError, FencedError
 from ares_celery.model import command as commands
-from ares_celery.model import rules
+from ares_celery.model import rules_asked as asked
+from ares_celery.model import rules_found as found
+from ares_celery.model import rules_said as said
 from ares_celery.model.agent import AgentState
 from ares_celery.model.command import Command, Deadline, Operation
 from ares_celery.model.plan import Plan, Situation
@@ -68,106 +70,106 @@ _DIED = (S.RESURRECTING, S.PARKED, S.STOPPED)
 _BEGUN = (S.STARTING, S.REGISTERED)
 
 TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
-    O.REGISTER: _cells((tuple(S), rules.keep, _STAY)),
+    O.REGISTER: _cells((tuple(S), asked.keep, _STAY)),
     O.START: _cells(
-        (_IDLE, rules.start, _BEGUN),
-        ((S.COMPLETED,), rules.start, (S.STARTING,)),
-        ((S.STARTING, S.RUNNING, S.STOPPING), rules.start, (_SAME, S.STOPPING)),
-        ((S.RESURRECTING,), rules.start, (_SAME, S.STOPPING, S.STARTING)),
-        (_ASLEEP, rules.start, (_SAME, S.STARTING)),
-        ((S.PARKED,), rules.refuse_parked, _STAY),
+        (_IDLE, asked.start, _BEGUN),
+        ((S.COMPLETED,), asked.start, (S.STARTING,)),
+        ((S.STARTING, S.RUNNING, S.STOPPING), asked.start, (_SAME, S.STOPPING)),
+        ((S.RESURRECTING,), asked.start, (_SAME, S.STOPPING, S.STARTING)),
+        (_ASLEEP, asked.start, (_SAME, S.STARTING)),
+        ((S.PARKED,), asked.refuse_parked, _STAY),
     ),
     O.STOP: _cells(
-        (_LIVE, rules.stop_hosted, (S.STOPPING, S.STOPPED)),
-        ((*_IDLE, *_ASLEEP), rules.stop_resting, (S.STOPPED,)),
-        (_OVER, rules.stop_over, _STAY),
+        (_LIVE, asked.stop_hosted, (S.STOPPING, S.STOPPED)),
+        ((*_IDLE, *_ASLEEP), asked.stop_resting, (S.STOPPED,)),
+        (_OVER, asked.stop_over, _STAY),
     ),
     O.PAUSE: _cells(
-        (_CLAIMABLE, rules.pause, (S.STOPPING, S.PAUSED)),
-        ((S.RUNNING, S.STOPPING), rules.pause, (S.STOPPING,)),
-        (_ASLEEP, rules.nothing, _STAY),
-        ((*_IDLE, S.COMPLETED), rules.refuse_state, _STAY),
-        ((S.PARKED,), rules.refuse_parked, _STAY),
+        (_CLAIMABLE, asked.pause, (S.STOPPING, S.PAUSED)),
+        ((S.RUNNING, S.STOPPING), asked.pause, (S.STOPPING,)),
+        (_ASLEEP, asked.nothing, _STAY),
+        ((*_IDLE, S.COMPLETED), asked.refuse_state, _STAY),
+        ((S.PARKED,), asked.refuse_parked, _STAY),
     ),
     O.RESUME: _cells(
-        ((S.PAUSED,), rules.resume, (S.STARTING,)),
-        ((S.STOPPING,), rules.resume, _STAY),
-        ((*_HOSTABLE, *_IDLE, S.WAITING, *_OVER), rules.resume_other, _STAY),
+        ((S.PAUSED,), asked.resume, (S.STARTING,)),
+        ((S.STOPPING,), asked.resume, _STAY),
+        ((*_HOSTABLE, *_IDLE, S.WAITING, *_OVER), asked.resume_other, _STAY),
     ),
     O.RESTART: _cells(
-        (_CLAIMABLE, rules.restart, (S.STOPPING, S.STARTING)),
-        ((S.RUNNING, S.STOPPING), rules.restart, (S.STOPPING,)),
-        (_IDLE, rules.restart, _BEGUN),
-        ((*_ASLEEP, S.COMPLETED), rules.restart, (S.STARTING,)),
-        ((S.PARKED,), rules.restart_parked, (S.STARTING,)),
+        (_CLAIMABLE, asked.restart, (S.STOPPING, S.STARTING)),
+        ((S.RUNNING, S.STOPPING), asked.restart, (S.STOPPING,)),
+        (_IDLE, asked.restart, _BEGUN),
+        ((*_ASLEEP, S.COMPLETED), asked.restart, (S.STARTING,)),
+        ((S.PARKED,), asked.restart_parked, (S.STARTING,)),
     ),
     O.RESTORE: _cells(
-        ((S.STARTING,), rules.restore, (_SAME, S.STOPPING)),
-        ((S.RUNNING, S.STOPPING), rules.restore, (S.STOPPING,)),
-        ((S.RESURRECTING,), rules.restore, _STAY),
-        ((*_IDLE, *_ASLEEP, S.COMPLETED), rules.refuse_state, _STAY),
-        ((S.PARKED,), rules.refuse_parked, _STAY),
+        ((S.STARTING,), asked.restore, (_SAME, S.STOPPING)),
+        ((S.RUNNING, S.STOPPING), asked.restore, (S.STOPPING,)),
+        ((S.RESURRECTING,), asked.restore, _STAY),
+        ((*_IDLE, *_ASLEEP, S.COMPLETED), asked.refuse_state, _STAY),
+        ((S.PARKED,), asked.refuse_parked, _STAY),
     ),
-    O.UPDATE: _cells((tuple(S), rules.update, _STAY)),
-    O.DELETE: _cells((_LIVE, rules.refuse_delete, _STAY), (_RESTING, rules.delete, _STAY)),
+    O.UPDATE: _cells((tuple(S), asked.update, _STAY)),
+    O.DELETE: _cells((_LIVE, asked.refuse_delete, _STAY), (_RESTING, asked.delete, _STAY)),
     O.CLAIM: _cells(
-        (_CLAIMABLE, rules.claim, _STAY),
-        ((S.RUNNING, S.STOPPING, *_RESTING), rules.refuse_claim, _STAY),
+        (_CLAIMABLE, said.claim, _STAY),
+        ((S.RUNNING, S.STOPPING, *_RESTING), said.refuse_claim, _STAY),
     ),
     O.MARK_RUNNING: _cells(
-        (_HOSTABLE, rules.mark_running, (S.RUNNING,)),
-        ((S.STOPPING,), rules.fenced_ignore, _STAY),
-        (_RESTING, rules.refuse_fenced, _STAY),
+        (_HOSTABLE, said.mark_running, (S.RUNNING,)),
+        ((S.STOPPING,), said.fenced_ignore, _STAY),
+        (_RESTING, said.refuse_fenced, _STAY),
     ),
     O.RELEASE: _cells(
-        (_HOSTABLE, rules.release, (S.STARTING, S.STOPPED)),
-        ((S.STOPPING,), rules.release, _SETTLED),
-        (_RESTING, rules.refuse_fenced, _STAY),
+        (_HOSTABLE, said.release, (S.STARTING, S.STOPPED)),
+        ((S.STOPPING,), said.release, _SETTLED),
+        (_RESTING, said.refuse_fenced, _STAY),
     ),
-    O.COMPLETE: _cells((_LIVE, rules.complete, (S.COMPLETED,)), (_RESTING, rules.refuse_fenced, _STAY)),
-    O.PARK: _cells((_LIVE, rules.park_hosted, (S.PARKED,)), (_RESTING, rules.refuse_fenced, _STAY)),
+    O.COMPLETE: _cells((_LIVE, said.complete, (S.COMPLETED,)), (_RESTING, said.refuse_fenced, _STAY)),
+    O.PARK: _cells((_LIVE, said.park_hosted, (S.PARKED,)), (_RESTING, said.refuse_fenced, _STAY)),
     O.DIE: _cells(
-        (_HOSTABLE, rules.death, (_SAME, S.STOPPING, *_DIED)),
-        ((S.STOPPING,), rules.death_while_stopping, (_SAME, *_SETTLED)),
-        (_RESTING, rules.nothing, _STAY),
+        (_HOSTABLE, found.death, (_SAME, S.STOPPING, *_DIED)),
+        ((S.STOPPING,), found.death_while_stopping, (_SAME, *_SETTLED)),
+        (_RESTING, asked.nothing, _STAY),
     ),
     O.ATTEMPT_FAILED: _cells(
-        (_HOSTABLE, rules.recovery_failed, _DIED),
-        ((S.STOPPING,), rules.recovery_failed, _SETTLED),
-        (_RESTING, rules.refuse_fenced, _STAY),
+        (_HOSTABLE, said.recovery_failed, _DIED),
+        ((S.STOPPING,), said.recovery_failed, _SETTLED),
+        (_RESTING, said.refuse_fenced, _STAY),
     ),
     O.OWNER_EXITED: _cells(
-        (_HOSTABLE, rules.owner_exited, (_SAME, *_DIED)),
-        ((S.STOPPING,), rules.owner_exited, (_SAME, *_SETTLED)),
-        (_RESTING, rules.owner_exited, _STAY),
+        (_HOSTABLE, found.owner_exited, (_SAME, *_DIED)),
+        ((S.STOPPING,), found.owner_exited, (_SAME, *_SETTLED)),
+        (_RESTING, found.owner_exited, _STAY),
     ),
     O.LEASE_DUE: _cells(
-        (_CLAIMABLE, rules.lease_due, (_SAME, *_DIED)),
-        ((S.RUNNING,), rules.lease_due, _DIED),
-        ((S.STOPPING,), rules.lease_due, _SETTLED),
-        (_RESTING, rules.drop_deadline, _STAY),
+        (_CLAIMABLE, found.lease_due, (_SAME, *_DIED)),
+        ((S.RUNNING,), found.lease_due, _DIED),
+        ((S.STOPPING,), found.lease_due, _SETTLED),
+        (_RESTING, found.drop_deadline, _STAY),
     ),
     O.STOP_DUE: _cells(
-        ((S.STOPPING,), rules.stop_due, _SETTLED),
-        ((*_HOSTABLE, *_RESTING), rules.drop_deadline, _STAY),
+        ((S.STOPPING,), found.stop_due, _SETTLED),
+        ((*_HOSTABLE, *_RESTING), found.drop_deadline, _STAY),
     ),
     O.HANG_DUE: _cells(
-        (_CLAIMABLE, rules.hang_due, (_SAME, *_DIED)),
-        ((S.RUNNING, S.STOPPING, *_RESTING), rules.drop_deadline, _STAY),
+        (_CLAIMABLE, found.hang_due, (_SAME, *_DIED)),
+        ((S.RUNNING, S.STOPPING, *_RESTING), found.drop_deadline, _STAY),
     ),
     O.NUDGE_DUE: _cells(
-        (_CLAIMABLE, rules.send_again, (_SAME, S.STOPPED)),
-        ((S.RUNNING, S.STOPPING, *_RESTING), rules.drop_deadline, _STAY),
+        (_CLAIMABLE, found.send_again, (_SAME, S.STOPPED)),
+        ((S.RUNNING, S.STOPPING, *_RESTING), found.drop_deadline, _STAY),
     ),
     O.ATTEMPT_DUE: _cells(
-        (_CLAIMABLE, rules.send_again, (_SAME, S.STOPPED)),
-        ((S.RUNNING, S.STOPPING, *_RESTING), rules.drop_deadline, _STAY),
+        (_CLAIMABLE, found.send_again, (_SAME, S.STOPPED)),
+        ((S.RUNNING, S.STOPPING, *_RESTING), found.drop_deadline, _STAY),
     ),
     O.RECONCILE: _cells(
-        (_CLAIMABLE, rules.reconcile_hosted, (_SAME, S.STOPPING, S.STOPPED)),
-        ((S.RUNNING, S.STOPPING), rules.reconcile_hosted, (_SAME, S.STOPPING)),
-        (_IDLE, rules.reconcile_resting, (_SAME, S.STARTING)),
-        ((*_ASLEEP, *_OVER), rules.nothing, _STAY),
+        (_CLAIMABLE, found.reconcile_hosted, (_SAME, S.STOPPING, S.STOPPED)),
+        ((S.RUNNING, S.STOPPING), found.reconcile_hosted, (_SAME, S.STOPPING)),
+        (_IDLE, found.reconcile_resting, (_SAME, S.STARTING)),
+        ((*_ASLEEP, *_OVER), asked.nothing, _STAY),
     ),
 }
 
@@ -180,7 +182,7 @@ _DUE: Final[Mapping[Deadline, Operation]] = {
     Deadline.RECONCILE: O.RECONCILE,
 }
 #: Operations that make an agent that does not exist.
-_BIRTHS: Final[Mapping[Operation, Handler]] = {O.REGISTER: rules.register, O.START: rules.start_new}
+_BIRTHS: Final[Mapping[Operation, Handler]] = {O.REGISTER: asked.register, O.START: asked.start_new}
 #: Reports about an agent that was deleted: nothing to do, and no error.
 _LATE: Final = frozenset({O.OWNER_EXITED, O.RECONCILE})
 #: What incarnations say: without a record their time is over.

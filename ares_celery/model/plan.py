@@ -80,6 +80,7 @@ class Plan:
         counters: Namespace counters to raise.
         nudge: Send the agent's message after the commit.
         wake_owner: Tell the hosting process to look now.
+        on_lease: It relies on when the lease ends: a renewal since the read is a conflict.
         free_host: The owner no longer hosts it.
         ignored: Why nothing is to be done; then nothing is committed.
     """
@@ -92,6 +93,7 @@ class Plan:
     counters: Mapping[str, int] = field(default_factory=_no_counts)
     nudge: bool = False
     wake_owner: bool = False
+    on_lease: bool = False
     free_host: bool = False
     ignored: str = ""
 

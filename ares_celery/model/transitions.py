@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ares_celery.clock import micros
 from ares_celery.ids import Epoch, Instant
@@ -21,11 +21,15 @@ __all__ = [
     "end",
     "ignore",
     "launch",
+    "lease_end",
     "lifecycle_event",
     "next_epoch",
     "park",
+    "renew",
     "rest",
     "settle",
+    "the_record",
+    "without_proof",
 ]
 
 _STOP_REASONS: Mapping[Request, str] = {
@@ -351,3 +355,24 @@ def park(
         events=(*events, said),
         counters=counters,
     )
+
+
+def the_record(situation: Situation) -> AgentRecord:
+    """The record of an agent that exists; the table calls handlers of existing agents with nothing else."""
+    return cast("AgentRecord", situation.record)
+
+
+def renew(record: AgentRecord, now: Instant) -> AgentRecord:
+    """The resting record with the epoch of its next incarnation; a process not seen to end is still waited for."""
+    return end(record, now, claimable_after=record.claimable_after)
+
+
+def without_proof(plan: Plan) -> Plan:
+    """Marks a plan that ends an incarnation which nobody saw end: it holds only while its lease is as it was read."""
+    return replace(plan, on_lease=bool(plan.before and plan.before.hosted and not plan.ignored))
+
+
+def lease_end(situation: Situation) -> Instant:
+    """When an incarnation that nobody saw end has certainly lost its lease."""
+    record = the_record(situation)
+    return max(situation.lease_until, record.claimable_after) if record.hosted else record.claimable_after

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import re
 import resource
 import shutil
 import signal
@@ -16,7 +15,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from ares_celery.model.durations import parse_duration
 from tests import compose_file
 from tests.compose_file import FOLDER, ROOT
 from tests.fleet import Process
@@ -45,6 +46,7 @@ def redis_of_compose(tmp_path: Path) -> Iterator[RedisServer]:
 class ConfiguredRedis(RedisServer):
     """Redis as compose.yaml starts it."""
 
+    @override
     def _command(self, port: int) -> list[str]:
         program, conf = SERVICES["redis"]["command"]
         assert program == "redis-server"
@@ -77,7 +79,12 @@ class Container:
         assert given["ARES_REDIS_URL"].startswith("redis://redis:6379/")
         given["ARES_REDIS_URL"] = self._redis_url
         modules = os.pathsep.join((str(self._app), str(self._site)))
-        return {"PATH": os.environ["PATH"], "PYTHONPATH": modules, "PYTHONUNBUFFERED": "1", **given}
+        image = {"PYTHONPATH": modules, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+        return {"PATH": os.environ["PATH"], **image, **given}
+
+    def files(self) -> set[Path]:
+        """What lies beside the code, which is read-only in the container."""
+        return set(self._app.rglob("*"))
 
     def start(self, name: str, extra: Mapping[str, str] | None = None) -> Process:
         """Start the service's command exactly as it is written."""
@@ -90,9 +97,14 @@ class Container:
 
 
 @pytest.fixture
-def start(tmp_path: Path, redis_of_compose: RedisServer) -> Iterator[Callable[..., Process]]:
+def container(tmp_path: Path, redis_of_compose: RedisServer) -> Container:
+    """A container's surroundings: code, environment, working folder."""
+    return Container(tmp_path, redis_of_compose.url)
+
+
+@pytest.fixture
+def start(container: Container) -> Iterator[Callable[..., Process]]:
     """Start services by name; they end with the test."""
-    container = Container(tmp_path, redis_of_compose.url)
     processes: list[Process] = []
 
     def begin(name: str, extra: Mapping[str, str] | None = None) -> Process:
@@ -115,7 +127,7 @@ def wait_for(process: Process, condition: Callable[[], object], what: str) -> No
 
 def is_healthy(process: Process, note: Path) -> bool:
     """Run the containers' health check on a process."""
-    check = [FOLDER / "healthcheck", str(process.pid), note]
+    check = [str(FOLDER / "healthcheck"), str(process.pid), str(note)]
     return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
@@ -170,12 +182,14 @@ def test_the_health_check_of_redis_tells_a_server_from_none(redis_of_compose: Re
 
 
 @pytest.mark.parametrize("name", READY)
-def test_a_command_runs_and_ends_in_order(name: str, start: Callable[..., Process]) -> None:
-    """It says that it is ready, and SIGTERM, the engine's stop signal, ends it with exit code 0 within its grace."""
+def test_a_command_runs_and_ends_in_order(name: str, start: Callable[..., Process], container: Container) -> None:
+    """It gets ready, writes nothing beside the code, and SIGTERM ends it with exit code 0 within its grace."""
+    before = container.files()
     process = start(name)
     wait_for(process, lambda: READY[name] in process.log(), f"{name} to be ready")
-    grace = float(re.fullmatch(r"(\d+)s", SERVICES[name]["stop_grace_period"])[1])  # type: ignore[index]
+    grace = parse_duration(SERVICES[name]["stop_grace_period"]).total_seconds()
     assert process.terminate(timeout=grace) == 0, process.log()
+    assert container.files() == before
     assert "Traceback" not in process.log()
 
 
@@ -195,12 +209,16 @@ def test_flower_lets_in_who_has_the_login(start: Callable[..., Process]) -> None
     assert LOGIN.split(":")[1] not in process.log()
 
 
-def test_flower_shows_and_changes_nothing(start: Callable[..., Process]) -> None:
-    """Read-only is the default: even with the login nobody ends a worker from a web page."""
+@pytest.mark.parametrize(("read_only", "answer"), [(None, 403), ("false", 404)])
+def test_flower_changes_nothing_unless_it_is_told_so(
+    read_only: str | None, answer: int, start: Callable[..., Process]
+) -> None:
+    """Read-only is the default, with the login too; with `false` in .env a worker is looked for, to be shut down."""
     port = free_port()
-    process = start("flower", {"FLOWER_PORT": str(port), "FLOWER_ADDRESS": "127.0.0.1"})
+    extra = {"FLOWER_PORT": str(port), "FLOWER_ADDRESS": "127.0.0.1"}
+    process = start("flower", extra if read_only is None else {**extra, "FLOWER_READ_ONLY": read_only})
     wait_for(process, lambda: status_of(port, "/healthcheck") == 200, "flower to answer")
-    assert status_of(port, "/api/worker/shutdown/celery@anywhere", LOGIN, "POST") == 403
+    assert status_of(port, "/api/worker/shutdown/celery@anywhere", LOGIN, "POST") == answer
 
 
 def test_the_health_check_tells_a_frozen_worker_from_a_working_one(

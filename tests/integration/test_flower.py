@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from http.client import HTTPConnection
@@ -14,10 +14,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from celery import Celery
 
 from ares_celery import AgentSpec
 from ares_celery.celery_app.names import RESURRECT_AGENT, RUN_AGENT
-from tests.fleet import AGENTS, CONTROL, SUPERVISION, Fleet, Process
+from tests.fleet import CONTROL, Fleet, Process
 from tests.redis_server import free_port
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -62,14 +63,10 @@ class Flower:
 
     def await_task(self, name: str, agent_id: str, state: str) -> dict[str, Any]:
         """Wait until the agent has a task of that name in that state, and return what Flower says of it."""
-
-        def there() -> dict[str, Any] | None:
-            return next((task for task in self.tasks(name, agent_id) if task["state"] == state), None)
-
         found: list[dict[str, Any]] = []
 
         def look() -> bool:
-            found[:] = [task for task in [there()] if task is not None]
+            found[:] = [task for task in self.tasks(name, agent_id) if task["state"] == state]
             return bool(found)
 
         self.fleet.wait(look, f"{name} of {agent_id} to be {state} in Flower", timeout=30)
@@ -91,9 +88,9 @@ class Flower:
 
 
 @pytest.fixture
-def flower(make_fleet: Callable[..., Fleet]) -> Iterator[Flower]:
-    """Flower beside a fleet whose failed resurrections wait for long; no worker runs yet."""
-    yield Flower(make_fleet(RESTORE_BACKOFF="10s"))
+def flower(make_fleet: Callable[..., Fleet]) -> Flower:
+    """Flower beside a fleet whose failed resurrections wait for long enough to be looked at; no worker runs yet."""
+    return Flower(make_fleet(RESTORE_BACKOFF="5s"))
 
 
 def test_the_task_of_an_agent_shows_its_id_and_incarnation(flower: Flower) -> None:
@@ -120,7 +117,7 @@ def test_the_task_of_an_agent_shows_its_id_and_incarnation(flower: Flower) -> No
 def test_a_resurrection_that_waits_shows_as_retry_with_its_time(flower: Flower, tmp_path: Path) -> None:
     """RETRY, the attempt's number, and when the next one is due, although no message waits in any worker."""
     fleet = flower.fleet
-    fleet.worker("all", [AGENTS, SUPERVISION, CONTROL])
+    fleet.worker("all")
     fleet.wait(lambda: "all@host" in flower.workers(), "Flower to know the worker")
     flag = tmp_path / "flag"
     fleet.manager.start_agent(
@@ -135,7 +132,7 @@ def test_a_resurrection_that_waits_shows_as_retry_with_its_time(flower: Flower, 
     assert "cannot be made" in task["exception"]
     due = datetime.fromisoformat(task["eta"])
     failed = datetime.fromtimestamp(task["retried"], UTC)
-    assert 8 < (due - failed).total_seconds() <= 10.5
+    assert 3 < (due - failed).total_seconds() <= 5.5
 
     flag.unlink()
     fleet.until("lame", "running", incarnation=2, timeout=30)
@@ -146,7 +143,7 @@ def test_a_resurrection_that_waits_shows_as_retry_with_its_time(flower: Flower, 
 def test_nothing_secret_is_in_any_answer_of_flower(flower: Flower, tmp_path: Path) -> None:
     """An agent's configuration, messages to it and replies are in no page and no API answer, while it runs or waits."""
     fleet = flower.fleet
-    fleet.worker("all", [AGENTS, SUPERVISION, CONTROL])
+    fleet.worker("all")
     fleet.wait(lambda: "all@host" in flower.workers(), "Flower to know the worker")
     flag = tmp_path / f"{SECRET}-flag"
     fleet.manager.start_agent(
@@ -167,3 +164,23 @@ def test_nothing_secret_is_in_any_answer_of_flower(flower: Flower, tmp_path: Pat
 
     assert any("'runs'" in text for text in answers.values())
     assert [path for path, text in answers.items() if SECRET in text] == []
+
+
+@pytest.mark.xfail(reason="workers repeat the arguments of control tasks as their sender wrote them")
+def test_a_command_of_another_service_shows_no_configuration(flower: Flower, tmp_path: Path) -> None:
+    """A service that has only Celery starts an agent: Flower shows the command, and not the agent's configuration."""
+    fleet = flower.fleet
+    fleet.worker("all")
+    fleet.wait(lambda: "all@host" in flower.workers(), "Flower to know the worker")
+    service = Celery("another-service", broker=fleet.redis.url, backend=fleet.redis.url, set_as_current=False)
+    config = {"journal": str(tmp_path / SECRET)}
+    with closing(service):
+        sent = service.send_task(
+            "ares.start_agent",
+            kwargs={"agent": {"id": "asked", "type": "ticker", "config": config}},
+            queue=f"{fleet.namespace}.{CONTROL}",
+        )
+        sent.get(timeout=10)
+    flower.await_task(RUN_AGENT, "asked", "STARTED")
+
+    assert [path for path, text in flower.everything().items() if SECRET in text] == []

@@ -12,7 +12,7 @@ from hypothesis import Phase
 
 from ares_celery.errors import FencedError
 from ares_celery.ids import Epoch, Instant
-from ares_celery.model import rules, transitions
+from ares_celery.model import rules_asked, rules_found, rules_said, transitions
 from ares_celery.model.agent import AgentRecord, RestartType, RuntimeState
 from ares_celery.model.command import Command
 from ares_celery.model.restart import LifecyclePolicy
@@ -85,10 +85,10 @@ def test_in_200_random_operations_every_change_of_state_is_one_that_the_table_al
 
 #: What is weakened, where, by what.
 WEAKENINGS: dict[str, tuple[list[object], str, Callable[..., object]]] = {
-    "no fence check": ([rules], "_demand_fence", _anybody_speaks),
-    "any token": ([rules], "_demand_fence", _any_token_speaks),
-    "no rise of the epoch": ([rules, transitions], "next_epoch", _epoch_stays),
-    "no wait for the lease": ([rules], "_until", _never_waits),
+    "no fence check": ([rules_said], "_demand_fence", _anybody_speaks),
+    "any token": ([rules_said], "_demand_fence", _any_token_speaks),
+    "no rise of the epoch": ([rules_asked, transitions], "next_epoch", _epoch_stays),
+    "no wait for the lease": ([rules_asked, rules_found], "lease_end", _never_waits),
     "writes without a fence": ([LifecycleStore], "accepts", _accepts_all),
 }
 

@@ -1,4 +1,4 @@
-"""compose/ fits the Compose specification, the package that it runs, and the rules of a container that can be trusted."""
+"""compose/ fits the Compose specification, the package that it runs, and the rules for containers to be trusted."""
 
 from __future__ import annotations
 
@@ -122,7 +122,9 @@ def test_the_workers_take_every_queue_of_the_namespace_once() -> None:
     settings = ProcessSettings.from_env(compose_file.environment(OURS["agents"], DOT_ENV))
     namespace = settings.namespace
     assert queues_of(OURS["agents"]) == [queue_name(namespace)]
-    assert queues_of(OURS["supervision"]) == [queue_name(namespace, kind) for kind in (SUPERVISION_QUEUE, CONTROL_QUEUE)]
+    assert queues_of(OURS["supervision"]) == [
+        queue_name(namespace, kind) for kind in (SUPERVISION_QUEUE, CONTROL_QUEUE)
+    ]
     queues = create_app(settings, set_as_current=False).conf.task_queues
     taken = [name for service in OURS.values() for name in queues_of(service)]
     assert sorted(taken) == sorted(queue.name for queue in queues)
@@ -145,7 +147,7 @@ def test_the_image_alone_hosts_agents() -> None:
     assert compose_file.image_command() == OURS["agents"]["command"]
 
 
-# ---------------------------------------------------------------------------------------------- containers to be trusted
+# --------------------------------------------------------------------------------------------- containers to be trusted
 
 
 @every_service

@@ -1,6 +1,6 @@
 """The demo's work: which names the Python sources of the standard library use, and how often. Pure but for the reading.
 
-``python -m ares_celery.cli.demo.counting`` prints the plain count of all files as JSON: the answer that agents must reach.
+``python -m ares_celery.cli.demo.counting`` prints the plain count of all files as JSON: what the agents must reach.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ares_celery.celery_app.factory import create_app
 from ares_celery.celery_app.wiring import wiring_of
@@ -100,7 +100,14 @@ def run_demo(options: DemoOptions) -> Report:
         )
         children = stack.enter_context(Children(lambda name, line: log.append(f"{name}: {line}"), environment))
         plain = stack.enter_context(_PlainCount(folder))
-        demo = _Demo(options, CoreManager(wiring), wiring.store, children, screen, interrupts)
+        demo = _Demo(
+            options,
+            manager=CoreManager(wiring),
+            store=wiring.store,
+            children=children,
+            screen=screen,
+            interrupts=interrupts,
+        )
         report = demo.run(Fleet("ares_celery.cli.demo.app", namespace, folder, "WARNING"), plain)
         if not report.ok:
             say("the last lines of the fleet's log:")
@@ -127,7 +134,7 @@ class _PlainCount:
                 bound_to_parent([sys.executable, "-m", "ares_celery.cli.demo.counting"]), stdout=out
             )
 
-    def __enter__(self) -> _PlainCount:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,6 +156,7 @@ class _Demo:
     def __init__(
         self,
         options: DemoOptions,
+        *,
         manager: CoreManager,
         store: Store,
         children: Children,

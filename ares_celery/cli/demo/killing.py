@@ -53,17 +53,20 @@ class Killer:
         self._awaited = [kill for kill in self._awaited if not self._tell_recovered(kill, view)]
         if not self._left or self._awaited or not view.is_quiet or view.progress < self._left[0].at:
             return
-        match self._left[0].what:
-            case "process":
-                kill = self._kill_process(view)
-            case "worker":
-                kill = self._kill_worker(view, watch)
-            case "beat":
-                kill = self._kill_beat()
+        kill = self._do(self._left[0], view, watch)
         if kill is not None:
             self.kills.append(kill)
             self._awaited.append(kill)
             del self._left[0]
+
+    def _do(self, step: Step, view: View, watch: Watch) -> Kill | None:
+        match step.what:
+            case "process":
+                return self._kill_process(view)
+            case "worker":
+                return self._kill_worker(view, watch)
+            case "beat":
+                return self._kill_beat()
 
     def _kill_process(self, view: View) -> Kill | None:
         spared = {victim.agent_id for kill in self.kills for victim in kill.victims}

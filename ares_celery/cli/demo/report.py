@@ -135,10 +135,8 @@ def render(report: Report) -> str:
         f"  recovered    {report.recovered:>8}   of their agents came back and went on where they were",
         f"  duplicates   {report.duplicates:>8}   files counted twice",
         f"  lost         {report.lost_events:>8}   acknowledged events missing",
-        f"  detection    {_ms(report.detect_ms_p50)}   median from the kill until the death was on record "
-        f"(longest {_ms(report.detect_ms_max).strip()})",
-        f"  recovery     {_ms(report.recover_ms_p50)}   median from the kill until the agent's code ran again "
-        f"(longest {_ms(report.recover_ms_max).strip()})",
+        f"  detection    {_ms(report.detect_ms_p50)}   {_until('the death was on record', report.detect_ms_max)}",
+        f"  recovery     {_ms(report.recover_ms_p50)}   {_until('the agent ran again', report.recover_ms_max)}",
         "",
         f"The merged counts are {same} a plain loop over the same files gives. Commonest identifiers:",
         f"  {common}",
@@ -159,6 +157,10 @@ def _kills(report: Report) -> str:
     ]
     said = [f"{count} {one if count == 1 else many}" for count, one, many in parts if count]
     return " and ".join([", ".join(said[:-1]), said[-1]]) if len(said) > 1 else "".join(said) or "nothing"
+
+
+def _until(what: str, longest: float | None) -> str:
+    return f"median time from a kill until {what} (longest {_ms(longest).strip()})"
 
 
 def _ms(value: float | None) -> str:

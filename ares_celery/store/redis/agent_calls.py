@@ -112,7 +112,7 @@ def commit(  # noqa: PLR0913 - the parts of one write
         int(is_entered),
     ]
     change = changes(before, after)
-    args += [change.signal, *_lists(agent_id, plan, change, guard, events)]
+    args += [change.signal, read.lease_until if plan.on_lease else "", *_lists(agent_id, plan, change, guard, events)]
     return Call(
         lambda reply: _parse_commit(agent_id, reply),
         script="commit",

@@ -43,7 +43,7 @@ class Keys:
 
     Example:
         >>> Keys("ares", 16).agent("counter-1")
-        '{ares:4}:agent:counter-1'
+        '{ares:1}:agent:counter-1'
     """
 
     namespace: str

@@ -30,9 +30,7 @@ def test_a_new_agent_is_read_back_as_it_was_decided(store: RedisStore) -> None:
     after = store.read(AGENT)
     assert after.record is not None
     assert plan.after is not None
-    assert after.record == replace(
-        plan.after, revision=1, created_at=committed.now, changed_at=committed.now
-    )
+    assert after.record == replace(plan.after, revision=1, created_at=committed.now, changed_at=committed.now)
     assert (committed.epoch, committed.revision, committed.version) == (plan.after.epoch, 1, 0)
     assert store.list_ids() == [AGENT]
     assert store.count_by_state() == {AgentState.STARTING: 1}
@@ -163,27 +161,24 @@ def test_an_agent_made_anew_is_another_agent(store: RedisStore) -> None:
     act(store, Delete())
     start(store)
     act(store, Stop())
-    assert record_of(store).revision == stale.before.revision if stale.before else False
+    assert stale.before is not None
+    assert record_of(store).revision == stale.before.revision
     with pytest.raises(CommitConflict):
         store.commit(stale, old, op="stale")
 
 
-def due_deadline(store: RedisStore, kind: Deadline) -> DueDeadline:
-    """The deadline of the agent, as it stands."""
+def nudge_of(store: RedisStore, raw: redis.Redis) -> DueDeadline:
+    """The deadline of the agent's nudge, as it stands."""
     keys = Keys(store.namespace, store.config.shards)
-    client = store._bound.client
-    from ares_celery.store.redis.call import Call
-
-    score = client.run(
-        Call(lambda reply: reply, args=("ZSCORE", keys.deadlines(keys.shard_of(AGENT)), f"{kind.value}|{AGENT}"))
-    )
-    return DueDeadline(kind, AGENT, "", Instant(int(float(score))))
+    score = raw.zscore(keys.deadlines(keys.shard_of(AGENT)), f"nudge|{AGENT}")
+    assert score is not None
+    return DueDeadline(Deadline.NUDGE, AGENT, "", Instant(int(score)))
 
 
-def test_a_deadline_guards_its_commit(store: RedisStore) -> None:
+def test_a_deadline_guards_its_commit(store: RedisStore, raw: redis.Redis) -> None:
     """Two sweepers answer the same deadline: the second finds that it stands no more."""
     start(store)
-    guard = due_deadline(store, Deadline.NUDGE)
+    guard = nudge_of(store, raw)
     read = store.read(AGENT)
     plan = plan_for(store, read, DeadlineDue(kind=Deadline.NUDGE, score=guard.score))
     store.commit(plan, read, op="first", guard=guard)
@@ -194,10 +189,10 @@ def test_a_deadline_guards_its_commit(store: RedisStore) -> None:
     assert record_of(store).nudges == 1
 
 
-def test_an_answered_deadline_is_gone_unless_it_was_set_anew(store: RedisStore) -> None:
+def test_an_answered_deadline_is_gone_unless_it_was_set_anew(store: RedisStore, raw: redis.Redis) -> None:
     """A plan that says nothing about the deadline that caused it has answered it all the same."""
     start(store)
-    guard = due_deadline(store, Deadline.NUDGE)
+    guard = nudge_of(store, raw)
     read = store.read(AGENT)
     store.commit(Plan(DeadlineDue(), read.record, read.record, ignored="agrees"), read, op="o", guard=guard)
     assert [shard.next_at for shard in store.due() if shard.next_at] == []

@@ -219,6 +219,11 @@ REFUSALS: dict[tuple[Operation, AgentState], set[type[AresError]]] = {
     (Operation.RESTORE, S.STOPPING): {VersionConflictError, AgentNotRunningError},
     **{(Operation.DELETE, state): {OperationNotSupportedError} for state in (S.STARTING, S.RUNNING, S.RESURRECTING)},
     (Operation.DELETE, S.STOPPING): {OperationNotSupportedError},
+    # A resting one whose last process was not seen to end, until its lease has.
+    **{
+        (Operation.DELETE, state): {OperationNotSupportedError}
+        for state in (S.REGISTERED, S.STOPPED, S.PAUSED, S.WAITING, S.COMPLETED, S.PARKED)
+    },
     **{(Operation.CLAIM, state): {FencedError} for state in S},
     **{
         (operation, state): {FencedError}

@@ -27,12 +27,12 @@ local now = t[1] .. string.sub('00000' .. t[2], -6)
 local repeated = record[2] == ARGV[3]
 
 if not repeated then
-  if record[3] ~= 'starting' and record[3] ~= 'resurrecting' then
-    return {'refused', 'not desired'}
-  elseif (record[1] or '0') ~= ARGV[2] then
+  if (record[1] or '0') ~= ARGV[2] then
     return {'refused', 'epoch'}
   elseif record[2] then
     return {'refused', 'owned'}
+  elseif record[3] ~= 'starting' and record[3] ~= 'resurrecting' then
+    return {'refused', 'not desired'}
   elseif record[4] ~= 'running' or redis.call('HGET', KEYS[2], 'state') ~= 'running' then
     return {'refused', 'not desired'}
   elseif tonumber(record[5] or '0') > tonumber(now) then

@@ -22,7 +22,8 @@
 -- ARGV[10] epoch afterwards
 -- ARGV[11] 1: the state changes
 -- ARGV[12] what the signal grows by
--- ARGV[13] then six lists, each as its length and its items: fields to set (name, value), fields to clear, members of
+-- ARGV[13] demanded score of the lease, empty: none, 0: there must be no lease
+-- ARGV[14] then six lists, each as its length and its items: fields to set (name, value), fields to clear, members of
 --          KEYS[6] to add and to remove, deadlines (member, score or empty), counters (name, by), events (data, type)
 -- Reply: {'done' | 'repeated', outcome} or {'conflict', what has changed}; outcome is epoch|revision|version|now.
 
@@ -47,10 +48,17 @@ if ARGV[5] ~= '' then
     return {'conflict', 'deadline'}
   end
 end
+if ARGV[13] ~= '' then
+  -- A renewal changes no revision, but it moves the moment from which the next incarnation may be claimed.
+  local score = redis.call('ZSCORE', KEYS[4], 'lease|' .. ARGV[1])
+  if tonumber(score or '0') ~= tonumber(ARGV[13]) then
+    return {'conflict', 'lease'}
+  end
+end
 
 -- Nothing was written so far; from here on nothing is refused.
 
-local position = 12
+local position = 13
 local function take()
   position = position + 1
   return ARGV[position]

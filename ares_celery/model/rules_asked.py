@@ -1,0 +1,286 @@
+"""What people ask: the handlers of start, stop, pause, restart and their like. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from ares_celery.errors import (
+    AgentAlreadyRegisteredError,
+    AgentNotFoundError,
+    AgentNotRunningError,
+    AgentParkedError,
+    NilAgentError,
+    OperationNotSupportedError,
+    RuntimeStoppedError,
+    VersionConflictError,
+)
+from ares_celery.model import command as commands
+from ares_celery.model.agent import AgentRecord, AgentState, Desired, Request, RuntimeState
+from ares_celery.model.command import Command
+from ares_celery.model.event import EventType, NewEvent
+from ares_celery.model.plan import Plan, Situation
+from ares_celery.model.transitions import (
+    ask,
+    end,
+    ignore,
+    launch,
+    lease_end,
+    lifecycle_event,
+    next_epoch,
+    renew,
+    rest,
+    the_record,
+    without_proof,
+)
+
+#: Causes that a restart may not wave through.
+_UNSETTLED = frozenset({"reconcile", "integrity"})
+
+
+def register(situation: Situation, command: Command) -> Plan:
+    """Makes the agent known; before the runtime runs it is also meant to run."""
+    spec = cast("commands.Register", command).spec
+    if spec is None:
+        raise NilAgentError
+    desired = Desired.STOPPED if situation.runtime is RuntimeState.RUNNING else Desired.RUNNING
+    record = AgentRecord(
+        spec, desired, epoch=next_epoch(None, situation.now), reason=command.reason, actor=command.actor
+    )
+    return Plan(command, None, record)
+
+
+def keep(situation: Situation, command: Command) -> Plan:
+    """It exists; the newest factory of its type serves its next incarnation anyway."""
+    return ignore(situation, command, "registered already")
+
+
+def start_new(situation: Situation, command: Command) -> Plan:
+    """Makes the agent and its first incarnation claimable."""
+    spec = cast("commands.Start", command).spec
+    if spec is None:
+        raise AgentNotFoundError(agent_id="")
+    _demand_runtime(situation)
+    epoch = next_epoch(None, situation.now)
+    record = AgentRecord(spec, Desired.RUNNING, epoch=epoch, reason=command.reason, actor=command.actor)
+    return launch(situation, command, record)
+
+
+def start(situation: Situation, command: Command) -> Plan:
+    """Starts a resting agent with its state kept and its counters at zero, or applies `if_exists`."""
+    asked, record = cast("commands.Start", command), the_record(situation)
+    _demand_runtime(situation)
+    simply = (AgentState.REGISTERED, AgentState.STOPPED, AgentState.COMPLETED)
+    if record.desired is not Desired.STOPPED and record.state not in simply:
+        return _exists(situation, asked, record)
+    base = replace(
+        record,
+        spec=asked.spec or record.spec,
+        desired=Desired.RUNNING,
+        reason=command.reason,
+        actor=command.actor or record.actor,
+        cause="",
+        last_error="",
+        restarts=0,
+        charged=0,
+        charged_at=(),
+        manual_restarts=0,
+        failures=0,
+        attempt=0,
+        start_reason="start",
+        result="",
+    )
+    if record.state is AgentState.STOPPING:
+        return Plan(command, record, base)
+    return launch(situation, command, renew(base, situation.now))
+
+
+def _exists(situation: Situation, asked: commands.Start, record: AgentRecord) -> Plan:
+    match asked.if_exists:
+        case "return":
+            return ignore(situation, asked, "exists")
+        case "restart":
+            return restart(situation, asked)
+        case "update":
+            after = replace(record, spec=asked.spec or record.spec)
+            return Plan(asked, record, after, ignored="" if after != record else "same spec")
+        case _:
+            raise AgentAlreadyRegisteredError(
+                agent_id=record.spec.id, state=record.state.value, desired=record.desired.value
+            )
+
+
+def _demand_runtime(situation: Situation) -> None:
+    if situation.runtime in (RuntimeState.STOPPED, RuntimeState.FROZEN):
+        raise RuntimeStoppedError(namespace=situation.namespace, state=situation.runtime.value)
+
+
+def refuse_parked(situation: Situation, command: Command) -> Plan:
+    """A parked agent waits for a person."""
+    record = the_record(situation)
+    raise AgentParkedError(
+        agent_id=record.spec.id, cause=record.cause, reason=record.reason, operation=command.operation.value
+    )
+
+
+def refuse_state(situation: Situation, command: Command) -> Plan:
+    """The operation has no meaning in this state."""
+    record = the_record(situation)
+    raise AgentNotRunningError(
+        agent_id=record.spec.id, state=record.state.value, operation=command.operation.value.replace("_", " ")
+    )
+
+
+def stop_hosted(situation: Situation, command: Command) -> Plan:
+    """Wants it stopped: an incarnation is asked to end (by force: ended at once), an unclaimed one is called off."""
+    asked, record = cast("commands.Stop", command), the_record(situation)
+    if record.desired is Desired.STOPPED and record.state is AgentState.STOPPING and not asked.force:
+        return ignore(situation, command, "stopping already")
+    wanted = replace(
+        record, desired=Desired.STOPPED, reason=command.reason or "explicit_stop", actor=command.actor or record.actor
+    )
+    if record.hosted and not asked.force:
+        return ask(situation, command, wanted, Request.STOP)
+    after = end(wanted, situation.now, claimable_after=lease_end(situation))
+    stopped = lifecycle_event(record, EventType.AGENT_STOPPED, reason="explicit_stop")
+    return without_proof(rest(situation, command, after, AgentState.STOPPED, events=(stopped,)))
+
+
+def stop_resting(situation: Situation, command: Command) -> Plan:
+    """It does not run; makes sure that nothing starts it."""
+    record = the_record(situation)
+    if record.state is AgentState.STOPPED and record.desired is Desired.STOPPED:
+        return ignore(situation, command, "stopped already")
+    after = replace(
+        renew(record, situation.now),
+        desired=Desired.STOPPED,
+        reason=command.reason or "explicit_stop",
+        actor=command.actor or record.actor,
+    )
+    stopped = lifecycle_event(record, EventType.AGENT_STOPPED, reason="explicit_stop")
+    return rest(situation, command, after, AgentState.STOPPED, events=(stopped,))
+
+
+def stop_over(situation: Situation, command: Command) -> Plan:
+    """It is over already; only the wish is noted."""
+    record = the_record(situation)
+    if record.desired is Desired.STOPPED:
+        return ignore(situation, command, f"{record.state} already")
+    return Plan(command, record, replace(record, desired=Desired.STOPPED, actor=command.actor or record.actor))
+
+
+def pause(situation: Situation, command: Command) -> Plan:
+    """Wants it paused: asks the incarnation to end in order, or calls an unclaimed one off."""
+    record = the_record(situation)
+    if record.desired is Desired.STOPPED:
+        return refuse_state(situation, command)
+    wanted = replace(record, desired=Desired.PAUSED, actor=command.actor or record.actor, reason=command.reason)
+    if record.hosted:
+        return ask(situation, command, wanted, Request.PAUSE)
+    after = end(wanted, situation.now, claimable_after=record.claimable_after)
+    event = lifecycle_event(record, EventType.AGENT_STOPPED, reason="pause")
+    return rest(situation, command, after, AgentState.PAUSED, events=(event,))
+
+
+def resume(situation: Situation, command: Command) -> Plan:
+    """Lets a paused agent run again; not a restart."""
+    record = the_record(situation)
+    _demand_runtime(situation)
+    after = replace(record, desired=Desired.RUNNING, actor=command.actor or record.actor, start_reason="resume")
+    if record.state is AgentState.STOPPING:
+        if record.desired is not Desired.PAUSED:
+            return ignore(situation, command, "not paused")
+        return Plan(command, record, after)
+    return launch(situation, command, renew(after, situation.now))
+
+
+def resume_other(situation: Situation, command: Command) -> Plan:
+    """It is not paused: success without effect."""
+    _demand_runtime(situation)
+    return nothing(situation, command)
+
+
+def nothing(situation: Situation, command: Command) -> Plan:
+    """Nothing to do in this state."""
+    return ignore(situation, command, f"nothing to do while {the_record(situation).state}")
+
+
+def restart(situation: Situation, command: Command) -> Plan:
+    """Asks a hosted incarnation to end so that a new one begins; a resting one is started; counted as by hand."""
+    record = the_record(situation)
+    _demand_runtime(situation)
+    wanted = replace(
+        record, desired=Desired.RUNNING, reason=command.reason or "restart", actor=command.actor or record.actor
+    )
+    if record.hosted:
+        return ask(situation, command, wanted, Request.RESTART)
+    closing: tuple[NewEvent, ...] = ()
+    if record.failover:
+        closing = (lifecycle_event(record, EventType.FAILOVER_ABORTED, reason="restart"),)
+    after = replace(
+        renew(wanted, situation.now),
+        manual_restarts=record.manual_restarts + 1,
+        failover=False,
+        attempt=0,
+        failures=0,
+        start_reason="restart",
+        result="",
+    )
+    return launch(situation, command, after, events=closing, counters={"manual_restarts": 1})
+
+
+def restart_parked(situation: Situation, command: Command) -> Plan:
+    """A person un-parks: the budget is full again; what must be settled first stays parked."""
+    record = the_record(situation)
+    if record.cause in _UNSETTLED:
+        return refuse_parked(situation, command)
+    fresh = replace(record, charged=0, charged_at=(), cause="", last_error="")
+    plan = restart(replace(situation, record=fresh), command)
+    return replace(plan, before=record)
+
+
+def restore(situation: Situation, command: Command) -> Plan:
+    """Fails over on purpose; two at once: one wins, the other gets a conflict."""
+    record = the_record(situation)
+    if record.desired is not Desired.RUNNING:
+        return refuse_state(situation, command)
+    if record.state is AgentState.RESURRECTING or record.request in (Request.RESTORE, Request.DIE, Request.RESTART):
+        raise VersionConflictError(
+            subject=f"agent {record.spec.id!r}", actual=record.state.value, expected="running", agent_id=record.spec.id
+        )
+    if record.hosted:
+        return ask(situation, command, replace(record, reason="restore"), Request.RESTORE)
+    return ignore(situation, command, "starting already")
+
+
+def update(situation: Situation, command: Command) -> Plan:
+    """Replaces the spec; the next incarnation gets it."""
+    record, spec = the_record(situation), cast("commands.Update", command).spec
+    if spec is None or spec == record.spec:
+        return ignore(situation, command, "same spec")
+    return Plan(command, record, replace(record, spec=spec, actor=command.actor or record.actor))
+
+
+def delete(situation: Situation, command: Command) -> Plan:
+    """Forgets a resting agent; a late claim or write finds nothing. Waits for a process that was not seen to end."""
+    record = the_record(situation)
+    if record.claimable_after > situation.now:
+        left = (record.claimable_after - situation.now) / 1_000_000
+        raise OperationNotSupportedError(
+            operation=f"delete agent {record.spec.id!r}",
+            reason=f"the process of its last incarnation may still run; try again in {left:.1f} s",
+            agent_id=record.spec.id,
+            state=record.state.value,
+        )
+    return Plan(command, situation.record, None, free_host=True)
+
+
+def refuse_delete(situation: Situation, command: Command) -> Plan:  # noqa: ARG001 - every handler takes both
+    """It may be hosted: stop it first."""
+    record = the_record(situation)
+    raise OperationNotSupportedError(
+        operation=f"delete agent {record.spec.id!r}",
+        reason=f"it is {record.state}; stop it first",
+        agent_id=record.spec.id,
+        state=record.state.value,
+    )

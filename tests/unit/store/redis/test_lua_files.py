@@ -1,0 +1,161 @@
+"""Each script: one operation, a header that says what its keys and arguments are, and a typed call that agrees with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from lupa import lua51
+
+from ares_celery.ids import AgentId, Epoch, Instant, Version
+from ares_celery.model.agent import AgentRecord, AgentSpec, Owner, RuntimeState
+from ares_celery.model.command import Start
+from ares_celery.model.event import NewEvent
+from ares_celery.model.plan import Plan
+from ares_celery.store.base import AgentRead, InboxMessage, Lease, Reply, RuntimeRead
+from ares_celery.store.redis import agent_calls, event_calls, mailbox_calls, namespace_calls
+from ares_celery.store.redis.call import Call
+from ares_celery.store.redis.keys import Keys
+from ares_celery.store.redis.namespace_calls import StoredRuntime
+from ares_celery.store.redis.scripts import SCRIPT_NAMES, Scripts
+from ares_celery.store.redis.stored_events import encode_events
+
+FOLDER = Path(__file__).parents[4] / "ares_celery/store/redis/lua"
+KEYS = Keys("ares", 16)
+AGENT = AgentId("counter-1")
+#: What fakeredis or Redis 6.2 do not have, what is slow, and what bends numbers or users' JSON.
+FORBIDDEN = re.compile(
+    r"\b(cjson|cmsgpack|bit|struct|tostring|sha1hex|replicate_commands|setresp|os|math\.random)\b"
+    r"|'(KEYS|SCAN|HSCAN|SSCAN|ZSCAN|FLUSHDB|EVAL)'"
+)
+
+
+def calls() -> Iterator[Call[object]]:
+    """One call of each script, as its builder makes it."""
+    record = AgentRecord(AgentSpec(id=AGENT, type="counter"), epoch=Epoch(1795975978273137), revision=3)
+    read = AgentRead(record, Instant(1), RuntimeState.RUNNING, 1, Instant(0))
+    events = encode_events(AGENT, [NewEvent("a", {}), NewEvent("b", {})], epoch=1, limit=1000)
+    append = event_calls.Append(AGENT, "1|t", events[:1], "op", Version(4))
+    message = InboxMessage("1-0", "m1", None, wants_reply=True, time=Instant(1))
+    runtime = StoredRuntime(RuntimeRead(RuntimeState.RUNNING, 1, Instant(1), Instant(1)), {"state": "running"})
+    yield agent_calls.read_agent(KEYS, agent_id=AGENT, op="op")
+    yield agent_calls.commit(
+        KEYS, agent_id=AGENT, plan=Plan(Start(), None, record), read=read, op="op", guard=None, events=events
+    )
+    yield agent_calls.claim(
+        KEYS,
+        agent_id=AGENT,
+        epoch=Epoch(1),
+        token="t",  # noqa: S106 - a claimer's token, nothing secret
+        owner=Owner("i", "w", "t"),
+        lease_ttl=timedelta(1),
+        start_timeout=timedelta(1),
+        page=1,
+    )
+    yield agent_calls.renew(
+        KEYS, shard=1, leases=[Lease(AGENT, "1|t", 0), Lease(AGENT, "1|t", 0)], lease_ttl=timedelta(1)
+    )
+    yield agent_calls.due(KEYS, shard=1, limit=1)
+    yield agent_calls.delete_agent(KEYS, agent_id=AGENT, read=read, op="op")
+    yield event_calls.append_one(KEYS, append=append)
+    yield event_calls.append_batch(KEYS, append=append)
+    yield event_calls.append_outside(KEYS, stream_id=AGENT, events=events, expected=None)
+    yield event_calls.save_snapshot(KEYS, agent_id=AGENT, fence="1|t", head=b"1|1|", blob=b"", kept=3)
+    yield mailbox_calls.send(KEYS, agent_id=AGENT, message_id="m1", body=1, wants_reply=True, limit=10)
+    yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"))
+    yield namespace_calls.open_namespace(KEYS, schema=1, config="{}")
+    yield namespace_calls.read_runtime(KEYS)
+    yield namespace_calls.set_runtime(
+        KEYS, state=RuntimeState.RUNNING, only_from=[RuntimeState.NEW], reason="", actor=""
+    )
+    yield namespace_calls.copy_runtime(KEYS, shard=1, stored=runtime)
+    yield namespace_calls.settle_runtime(KEYS, generation=1)
+    yield namespace_calls.elect(KEYS, identity="i", ttl_ms=1)
+    yield namespace_calls.report_sweep(KEYS, identity="i")
+    yield namespace_calls.sweep_age(KEYS)
+    yield namespace_calls.report_host(KEYS, identity="i", worker="w")
+    yield namespace_calls.read_hosts(KEYS)
+
+
+CALLS = {call.script: call for call in calls()}
+
+
+def header_of(name: str) -> list[str]:
+    """The comment that a script begins with."""
+    lines = (FOLDER / f"{name}.lua").read_text().splitlines()
+    end = next(number for number, line in enumerate(lines) if not line.startswith("--"))
+    return lines[:end]
+
+
+def documented(name: str, table: str) -> tuple[int, bool]:
+    """How many keys or arguments the header lists, and whether more of the last may follow."""
+    entries = [re.match(rf"-- {table}\[(\d+)(\+?)\] ", line) for line in header_of(name)]
+    found = [(int(entry[1]), entry[2] == "+") for entry in entries if entry]
+    assert [number for number, _ in found] == list(range(1, len(found) + 1)), f"{name}: {table} not numbered in order"
+    return len(found), bool(found) and found[-1][1]
+
+
+def test_every_script_has_its_call_and_every_call_its_script() -> None:
+    """None is left over."""
+    assert sorted(CALLS) == list(SCRIPT_NAMES) == sorted(path.stem for path in FOLDER.glob("*.lua"))
+
+
+@pytest.mark.parametrize("name", SCRIPT_NAMES)
+def test_a_script_compiles(name: str) -> None:
+    """In the Lua of Redis."""
+    runtime = lua51.LuaRuntime()
+    assert runtime.compile(Scripts(flags=False).text(name)) is not None
+
+
+@pytest.mark.parametrize("name", SCRIPT_NAMES)
+def test_a_script_begins_with_what_it_does(name: str) -> None:
+    """A sentence, then keys, arguments and the reply."""
+    header = header_of(name)
+    assert re.match(r"-- [A-Z].*[.;:]$", header[0])
+    assert any(line.startswith("-- Reply: ") for line in header)
+
+
+@pytest.mark.parametrize("name", SCRIPT_NAMES)
+@pytest.mark.parametrize("table", ["KEYS", "ARGV"])
+def test_the_header_agrees_with_the_call(name: str, table: str) -> None:
+    """As many keys and arguments as the builder gives; the body uses none beyond."""
+    count, more = documented(name, table)
+    given = len(CALLS[name].keys if table == "KEYS" else CALLS[name].args)
+    assert given >= count if more else given == count
+    body = (FOLDER / f"{name}.lua").read_text()
+    used = [int(number) for number in re.findall(rf"{table}\[(\d+)\]", body)]
+    assert max(used, default=0) <= count
+
+
+@pytest.mark.parametrize("name", SCRIPT_NAMES)
+def test_all_keys_of_a_call_share_a_slot(name: str) -> None:
+    """What stands in braces is the same for each."""
+    assert len({key[key.index("{") : key.index("}")] for key in CALLS[name].keys}) == 1
+
+
+@pytest.mark.parametrize("name", SCRIPT_NAMES)
+def test_a_script_uses_what_every_server_has(name: str) -> None:
+    """No library that fakeredis lacks, no scan, no JSON, no number turned into text carelessly, no other clock."""
+    code = "\n".join(line.partition("--")[0] for line in (FOLDER / f"{name}.lua").read_text().splitlines())
+    assert FORBIDDEN.findall(code) == []
+    assert not code.startswith("#!"), "the client adds the line of flags where the server knows it"
+
+
+def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
+    """On servers that know flags."""
+    flagged, plain = Scripts(flags=True), Scripts(flags=False)
+    growing = {name for name in SCRIPT_NAMES if not flagged.text(name).startswith("#!lua flags=allow-oom\n")}
+    assert growing == {
+        "append_one",
+        "append_batch",
+        "append_outside",
+        "open_namespace",
+        "reply",
+        "save_snapshot",
+        "send",
+    }
+    assert all(flagged.text(name).endswith(plain.text(name)) for name in SCRIPT_NAMES)
+    assert flagged.sha("commit") != plain.sha("commit")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -96,6 +96,41 @@ class RuntimeConfig(BaseModel):
     #: Faults may be injected.
     chaos: bool = False
 
+    if TYPE_CHECKING:
+        # What may be passed, which is more than what the fields then hold.
+        def __init__(  # noqa: PLR0913 - one parameter a field
+            self,
+            *,
+            health_check_interval: timedelta | float | str = ...,
+            max_restarts_per_agent: int = ...,
+            max_replay_events: int = ...,
+            agent_stop_timeout: timedelta | float | str = ...,
+            overall_stop_timeout: timedelta | float | str = ...,
+            restore_timeout: timedelta | float | str = ...,
+            heartbeat_interval: timedelta | float | str = ...,
+            lease_ttl: timedelta | float | str = ...,
+            start_timeout: timedelta | float | str = ...,
+            restore_attempts: int = ...,
+            restore_backoff: timedelta | float | str = ...,
+            restore_backoff_max: timedelta | float | str = ...,
+            restore_jitter: float = ...,
+            restart_period: timedelta | float | str | None = ...,
+            sweep_interval: timedelta | float | str = ...,
+            stable_after: timedelta | float | str = ...,
+            startup_grace: timedelta | float | str = ...,
+            allowed_misses: int = ...,
+            snapshot_interval: timedelta | float | str = ...,
+            snapshot_every_events: int = ...,
+            snapshots_kept: int = ...,
+            replay_overflow: str = ...,
+            integrity: str = ...,
+            drain_timeout: timedelta | float | str = ...,
+            max_event_bytes: int | str = ...,
+            checkpoint_retention: timedelta | float | str = ...,
+            shards: int = ...,
+            chaos: bool = ...,
+        ) -> None: ...
+
     @field_validator("*", mode="after")
     @classmethod
     def _positive(cls, value: Any, info: Any) -> Any:  # noqa: ANN401 - pydantic hands every field in
@@ -113,7 +148,9 @@ class RuntimeConfig(BaseModel):
     def _fits(self) -> Self:
         if self.lease_ttl < 2 * self.heartbeat_interval:
             shown = format_duration(self.heartbeat_interval)
-            raise _misfit("lease_ttl", format_duration(self.lease_ttl), f"must be at least two heartbeat_intervals ({shown} each)")
+            raise _misfit(
+                "lease_ttl", format_duration(self.lease_ttl), f"must be at least two heartbeat_intervals ({shown} each)"
+            )
         if self.snapshot_every_events >= self.max_replay_events:
             problem = f"must stay below max_replay_events ({self.max_replay_events})"
             raise _misfit("snapshot_every_events", self.snapshot_every_events, problem)

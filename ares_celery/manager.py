@@ -5,41 +5,34 @@ Every method reads and writes Redis only, so it works from any process; the one 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import getpass
 import socket
-import threading
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from ares_celery.agents.registry import REGISTRY, Registry
 from ares_celery.agents.specs import spec_of, takes_id
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
-    AgentNotFoundError,
     NilFactoryError,
-    OperationNotSupportedError,
-    ProcessTimeoutError,
     RuntimeAlreadyStartedError,
     RuntimePermissionError,
     UnknownAgentTypeError,
     WaitTimeoutError,
-    error_from_wire,
 )
 from ares_celery.ids import AgentId, Epoch, check_agent_id
 from ares_celery.model import command as commands
-from ares_celery.model.agent import LIVE, AgentInfo, AgentRecord, AgentSpec, AgentState
+from ares_celery.model.agent import LIVE, AgentSpec, AgentState
 from ares_celery.model.command import Command, IfExists
 from ares_celery.model.durations import parse_duration
-from ares_celery.model.info import agent_info
 from ares_celery.model.stats import RuntimeStats
-from ares_celery.runtime.commits import Applied, Committer
-from ares_celery.runtime.handle import PROCESS_TIMEOUT, AgentHandle
-from ares_celery.store.base import EventStore, SnapshotStore, Store
+from ares_celery.runtime.commits import Applied
+from ares_celery.runtime.handle import AgentHandle
+from ares_celery.runtime.queries import AgentQueries, Ports
+from ares_celery.store.base import EventStore, SnapshotStore
 from ares_celery.supervision.killing import kill_hosting_process
 from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime, stop_runtime
 
@@ -47,31 +40,7 @@ __all__ = ["AgentHandle", "CoreManager", "Ports"]
 
 #: A lost reply is asked for again under the same op id, for so long.
 _PATIENCE = timedelta(seconds=5)
-_FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.1
 _RESTING = frozenset(set(AgentState) - LIVE)
-
-
-class Ports(Protocol):
-    """What a manager works with; made on first use, anew after a fork."""
-
-    @property
-    def store(self) -> Store:
-        """The open namespace."""
-        ...
-
-    @property
-    def committer(self) -> Committer:
-        """The loop for every change."""
-        ...
-
-    @property
-    def config(self) -> RuntimeConfig:
-        """The namespace's settings."""
-        ...
-
-    def close(self) -> None:
-        """Closes what was opened."""
-        ...
 
 
 @functools.cache
@@ -83,7 +52,7 @@ def _me() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-class CoreManager:
+class CoreManager(AgentQueries):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 
     Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.
@@ -100,12 +69,10 @@ class CoreManager:
             clock: Injected in tests.
             may_run: start() and stop() of the whole runtime are allowed.
         """
-        self._ports = ports
+        super().__init__(ports, clock or SystemClock())
         self._registry = registry
-        self._clock = clock or SystemClock()
         self._may_run = may_run
         self._started = False
-        self._never = threading.Event()
 
     def __enter__(self) -> Self:
         """A handle: leaving the block closes it and touches no agent."""
@@ -209,7 +176,7 @@ class CoreManager:
         self._apply(spec.id, commands.Register(reason=reason, actor=actor or _me(), spec=spec), op)
         return AgentHandle(self, AgentId(spec.id))
 
-    def start_agent(
+    def start_agent(  # noqa: PLR0913 - the public name
         self,
         agent: AgentSpec | object | str,
         *,
@@ -251,7 +218,7 @@ class CoreManager:
             self.wait_for(agent_id, {AgentState.RUNNING, AgentState.COMPLETED}, timeout=limit)
         return handle
 
-    def stop_agent(
+    def stop_agent(  # noqa: PLR0913 - the public name
         self,
         agent_id: str,
         *,
@@ -374,105 +341,15 @@ class CoreManager:
         """
         return kill_hosting_process(self._ports.store, self.config, check_agent_id(agent_id), force=force)
 
-    # -- messages ---------------------------------------------------------------------------------------------------
-
-    def process(
-        self,
-        agent_id: str,
-        message: object,
-        timeout: timedelta | float = PROCESS_TIMEOUT,
-        message_id: str | None = None,
-    ) -> Any:  # noqa: ANN401 - the JSON value that the agent answered
-        """Asks an agent and returns its answer.
-
-        Args:
-            agent_id: Which agent.
-            message: A JSON value.
-            timeout: Longest wait for the answer.
-            message_id: The same id again gets the first answer instead of asking twice; default a fresh one.
-
-        Raises:
-            ProcessTimeoutError: No answer in time; the message stays in the inbox.
-            AgentFailedError: What the agent raised. AgentNotFoundError, AgentNotRunningError, AgentParkedError,
-            MailboxFullError, UnserialisableError.
-        """
-        _refuse_event_loop("process")
-        checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
-        store = self._ports.store
-        store.send(checked, message, message_id=sent, wants_reply=True)
-        seconds = parse_duration(timeout).total_seconds()
-        reply = store.wait_reply(checked, sent, timeout=seconds)
-        if reply is None:
-            raise ProcessTimeoutError(agent_id=checked, message_id=sent, timeout=seconds)
-        if reply.error is not None:
-            raise error_from_wire(reply.error)
-        return reply.value
-
-    def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
-        """Puts a message into an agent's inbox and returns its id; the answer is not waited for."""
-        checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
-        self._ports.store.send(checked, message, message_id=sent, wants_reply=False)
-        return sent
-
-    # -- looking ----------------------------------------------------------------------------------------------------
-
     def get_agent(self, agent_id: str) -> AgentHandle | None:
         """A handle of the agent, or None when it does not exist."""
         checked = check_agent_id(agent_id)
         return AgentHandle(self, checked) if self._ports.store.read(checked).record else None
 
-    def get_agent_info(self, agent_id: str) -> AgentInfo | None:
-        """What is known of the agent, or None when it does not exist."""
-        record = self._ports.store.read(check_agent_id(agent_id)).record
-        return agent_info(record) if record else None
-
-    def list_agents(
-        self,
-        *,
-        states: Iterable[AgentState | str] | None = None,
-        type: str | None = None,  # noqa: A002
-    ) -> list[AgentInfo]:
-        """All agents, stopped ones included, or those in some states or of one type; sorted by id."""
-        wanted = None if states is None else [AgentState(state) for state in states]
-        reads = self._ports.store.read_many(self._ports.store.list_ids(wanted))
-        records = [read.record for read in reads if read.record is not None]
-        return [agent_info(record) for record in records if type is None or record.spec.type == type]
-
-    def wait_for(
-        self,
-        agent_id: str,
-        states: Iterable[AgentState | str],
-        *,
-        timeout: timedelta | float = 60.0,
-    ) -> AgentInfo:
-        """Waits until the agent is in one of the states.
-
-        Raises:
-            WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
-        """
-        checked, wanted = check_agent_id(agent_id), {AgentState(state) for state in states}
-        limit = parse_duration(timeout).total_seconds()
-        until, pause = self._clock.monotonic() + limit, _FIRST_LOOK
-        while True:
-            record = self._record(checked)
-            if record.state in wanted:
-                return agent_info(record)
-            if self._clock.monotonic() >= until:
-                names = " or ".join(sorted(state.value for state in wanted))
-                raise WaitTimeoutError(agent_id=checked, wanted=names, timeout=limit, state=record.state.value)
-            self._clock.wait(self._never, pause)
-            pause = min(pause * 1.5, _LONGEST_LOOK)
-
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _apply(self, agent_id: str, command: Command, op: str) -> Applied:
         return self._ports.committer.apply(AgentId(agent_id), command, op=op, patience=_PATIENCE)
-
-    def _record(self, agent_id: AgentId) -> AgentRecord:
-        record = self._ports.store.read(agent_id).record
-        if record is None:
-            raise AgentNotFoundError(agent_id=agent_id)
-        return record
 
     def _type_known(self, name: str) -> bool:
         return self._registry.find(name) is not None or name in self._ports.store.known_types()
@@ -489,14 +366,3 @@ class CoreManager:
         if spec.type not in known:
             raise UnknownAgentTypeError(type=spec.type, known=sorted(known))
         Registry.check_described(known[spec.type], spec)
-
-
-def _refuse_event_loop(operation: str) -> None:
-    """A blocking call would stop every coroutine of the caller's loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise OperationNotSupportedError(
-        operation=f"Manager.{operation}", reason="it blocks, and this thread runs an event loop; use AsyncManager"
-    )

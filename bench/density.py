@@ -36,7 +36,11 @@ def density(agents: int, *, settle: float = 60.0) -> Density:
         settle: Seconds after the last start until memory is read; CPU is measured over the last ten of them.
     """
     settings = {"HEARTBEAT_INTERVAL": "2s", "LEASE_TTL": "8s", "SHARDS": "16", "AGENT_MODULES": "bench.agents"}
-    with tempfile.TemporaryDirectory() as name, RedisServer() as redis, Fleet(redis, "bench", Path(name), settings) as fleet:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        RedisServer() as redis,
+        Fleet(redis, "bench", Path(name), settings) as fleet,
+    ):
         worker = fleet.worker("dense", [AGENTS], slots=agents + 50)
         fleet.worker("supervision", [SUPERVISION, CONTROL])
         _warm(fleet)

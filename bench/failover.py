@@ -6,13 +6,13 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ares_celery import AgentSpec
 from bench.figures import Spread, spread
-from tests.fleet import AGENTS, Fleet, Process
+from tests.fleet import Fleet, Process
 from tests.redis_server import RedisServer
 from tests.wait import wait_until
 
@@ -49,8 +49,11 @@ class Journal:
 
 
 @contextmanager
-def _fleet(**settings: str) -> Iterator[tuple[Fleet, Journal]]:
-    with tempfile.TemporaryDirectory() as name, RedisServer(options={"appendfsync": "everysec"}, appendonly=True) as redis:
+def _fleet(**settings: str) -> Generator[tuple[Fleet, Journal]]:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        RedisServer(options={"appendfsync": "everysec"}, appendonly=True) as redis,
+    ):
         folder = Path(name)
         with Fleet(redis, "bench", folder, {**SETTINGS, **settings, "AGENT_MODULES": "bench.agents"}) as fleet:
             yield fleet, Journal(folder / "journal")
@@ -60,7 +63,7 @@ def _start(fleet: Fleet, journal: Journal, agent_id: str = "f") -> None:
     fleet.manager.start_agent(
         AgentSpec(id=agent_id, type="bench-failover", config={"journal": str(journal.path)}), wait="running"
     )
-    wait_until(lambda: fleet.manager.events.stream_version(agent_id) > 100, "100 events", timeout=20)  # noqa: PLR2004
+    wait_until(lambda: fleet.manager.events.stream_version(agent_id) > 100, "100 events", timeout=20)
 
 
 def child_killed(kills: int) -> Spread:
@@ -76,7 +79,7 @@ def child_killed(kills: int) -> Spread:
             os.kill(pid, signal.SIGKILL)
             ran, _ = journal.wait_for(number + 2)
             taken.append((ran - killed) * 1000)
-            wait_until(lambda: len(fleet.processes[0].children()) >= 3, "a fresh child", timeout=20)  # noqa: PLR2004
+            wait_until(lambda: len(fleet.processes[0].children()) >= 3, "a fresh child", timeout=20)
         return spread(taken)
 
 
@@ -120,7 +123,7 @@ def by_lease(freezes: int, lease_ttl: float = 2.0) -> Spread:
         return spread(taken)
 
 
-def _settled(seconds: float) -> object:
+def _settled(seconds: float) -> Callable[[], bool]:
     until = time.monotonic() + seconds
     return lambda: time.monotonic() >= until
 

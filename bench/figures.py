@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 __all__ = ["Spread", "spread"]
 
 
@@ -19,6 +21,7 @@ class Spread:
     low: float
     high: float
 
+    @override
     def __str__(self) -> str:
         """One line."""
         return f"p50 {self.p50:.1f}  p99 {self.p99:.1f}  min {self.low:.1f}  max {self.high:.1f}  n={self.count}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -73,6 +74,10 @@ class Process:
         """It has not exited."""
         return self.popen.poll() is None
 
+    def is_settled(self) -> bool:
+        """A worker that consumes, or one that has ended."""
+        return " ready." in self.log() or not self.alive
+
     def log(self) -> str:
         """What it said so far."""
         return self.log_path.read_text(errors="replace")
@@ -111,10 +116,9 @@ class Process:
     def end(self) -> None:
         """Ends it and its children, whatever state they are in."""
         if self.alive:
-            try:
+            # It may end by itself at this moment.
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it ended by itself a moment ago
             self.popen.wait(10)
         self._file.close()
 
@@ -187,11 +191,7 @@ class Fleet:
     def ready(self, *processes: Process) -> None:
         """Waits until workers consume."""
         for process in processes:
-            wait_until(
-                lambda process=process: " ready." in process.log() or not process.alive,
-                f"worker {process.name}",
-                timeout=START_TIMEOUT,
-            )
+            wait_until(process.is_settled, f"worker {process.name}", timeout=START_TIMEOUT)
             assert process.alive, process.log()
 
     def beat(self) -> Process:

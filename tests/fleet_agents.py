@@ -169,7 +169,8 @@ class Parent:
         self.child = 0
 
     async def start(self, ctx: AgentContext) -> None:
-        self.child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+        code = "import time; time.sleep(600)"
+        self.child = subprocess.Popen([sys.executable, "-c", code]).pid  # noqa: ASYNC220 - on purpose: left behind
         while not ctx.stop_requested:
             await ctx.sleep(3600)
 
@@ -201,6 +202,17 @@ class Counter:
 
     def restore_state(self, state: dict[str, object]) -> None:
         self.total = int(str(state["total"]))
+
+
+@agent("finisher")
+class Finisher:
+    """Does its work for a while, and then it is done."""
+
+    def __init__(self, agent_id: str, lives: float = 1.0) -> None:
+        self.lives = lives
+
+    async def start(self, ctx: AgentContext) -> None:
+        await ctx.sleep(self.lives)
 
 
 @agent("slow-maker")

@@ -1,4 +1,4 @@
-"""A whole runtime in this process, without a broker: real Redis, the real host, keeper and sweep, threads for messages."""
+"""A whole runtime in this process, without a broker: real Redis, real host, keeper and sweep, threads for messages."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Runtime:
         """One sweep, without judging leases."""
         self.sweeper.sweep_once(judge_leases=False)
 
-    def events(self, agent_id: str, type: str = "") -> list[Event]:  # noqa: A002 - as Event.type
+    def events(self, agent_id: str, type: str = "") -> list[Event]:
         """All events, or those of one type."""
         return [e for e in self.store.events.read(agent_id, ReadOptions()) if type in ("", e.type)]
 

@@ -56,9 +56,9 @@ def spec_of(agent: object, factory: Callable[..., Any] | None, registry: Registr
         return agent
     if isinstance(agent, Mapping):
         return parse_spec(cast("Mapping[str, Any]", agent))
-    given = cast("Any", agent)
+    given: Any = agent
     agent_id = check_agent_id(getattr(given, "agent_id", None) or getattr(given, "id", None) or "")
-    kind = registry.name_of(type(given))
+    kind = registry.name_of(cast("object", type(given)))
     if factory is not None:
         kind = kind or f"{type(given).__module__}.{type(given).__qualname__}"
         registry.replace(kind, takes_id(factory))

@@ -92,14 +92,15 @@ class AgentTask(AresTask):
     abstract = True
     Request = "ares_celery.celery_app.request:AgentRequest"
 
-    @property  # type: ignore[misc]  # Celery's has a setter, for a backend of one task; ours is the process's
-    @override
-    def backend(self) -> Any:
-        """Where results go: one backend a process; see `Wiring.result_backend`."""
-        # Late, as the wiring imports what imports this.
-        from ares_celery.celery_app.wiring import wiring_of
+    if not TYPE_CHECKING:
+        # Celery's property also sets the backend of one task; ours is the process's.
+        @property
+        def backend(self) -> Any:
+            """Where results go: one backend a process; see `Wiring.result_backend`."""
+            # Late, as the wiring imports what imports this.
+            from ares_celery.celery_app.wiring import wiring_of
 
-        return wiring_of(self.app).result_backend
+            return wiring_of(self.app).result_backend
 
     @override
     def apply_async(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ares_celery.cli.output import say
 from ares_celery.errors import AresError
 
@@ -36,9 +34,10 @@ def wipe_namespace(redis_url: str, namespace: str) -> None:
         finally:
             store.close()
         with create_app(settings, set_as_current=False) as app, app.connection_for_write() as connection:
-            # Its type stubs know only what all transports have.
-            channel: Any = connection.default_channel
             for queue in app.conf.task_queues:
-                channel.queue_delete(queue.name)
+                bound = queue(connection.default_channel)
+                # Deletes only the bindings that this connection knows.
+                bound.declare()
+                bound.delete()
     except (AresError, OSError) as error:
         say(f"namespace {namespace} could not be removed: {error}")

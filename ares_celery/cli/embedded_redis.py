@@ -194,7 +194,8 @@ def _answers(port: int) -> bool:
     """True when the server answers PING; one that still loads its data refuses."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-            connection.sendall(b"PING\r\n")
+            # Not the inline form, which fakeredis does not know.
+            connection.sendall(b"*1\r\n$4\r\nPING\r\n")
             return connection.recv(64).startswith(b"+PONG")
     except OSError:
         return False

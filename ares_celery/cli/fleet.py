@@ -65,12 +65,14 @@ class Fleet:
         namespace: Whose queues the workers read.
         folder: Private; beat's schedule lies there.
         log_level: Of all of them.
+        task_events: Workers tell what their tasks do, for Flower.
     """
 
     app: str
     namespace: str
     folder: Path
     log_level: str = "INFO"
+    task_events: bool = False
 
     def agents_worker(self, node: str, *, pool: str, slots: int) -> list[str]:
         """A worker that hosts agents; ``slots`` is the most it holds."""
@@ -104,6 +106,7 @@ class Fleet:
             "--without-mingle",
             "-l",
             self.log_level,
+            *(["-E"] if self.task_events else []),
         )
 
     def _celery(self, command: str, *arguments: str) -> list[str]:

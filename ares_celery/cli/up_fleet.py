@@ -65,7 +65,7 @@ def run_up(options: UpOptions) -> int:
         modules = () if options.app != BUILTIN_APP or os.environ.get("ARES_AGENT_MODULES") else (_SAMPLE_AGENTS,)
         environment = fleet_environment(url, namespace, agent_modules=modules)
         children = stack.enter_context(Children(MergedLog(), environment))
-        _start(children, options, Fleet(options.app, namespace, folder))
+        _start(children, options, Fleet(options.app, namespace, folder, task_events=options.flower))
         _print_exports(url, namespace, options.app)
         _print_hints("counter" if modules else "TYPE")
         _watch(children, interrupts)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 
@@ -57,6 +58,9 @@ class RestartType(StrEnum):
     PERMANENT = "permanent"
     TRANSIENT = "transient"
     TEMPORARY = "temporary"
+
+
+RestartName = Literal["permanent", "transient", "temporary"]
 
 
 class RuntimeState(StrEnum):
@@ -118,6 +122,32 @@ class AgentSpec(BaseModel):
     budget: dict[str, float] | None = None
     parent: Annotated[str, AfterValidator(check_agent_id)] | None = None
     replay_lifecycle: bool = False
+
+    if TYPE_CHECKING:
+        # What may be passed, which is more than what the fields then hold.
+        def __init__(  # noqa: PLR0913 - one parameter a field
+            self,
+            *,
+            id: str,  # noqa: A002 - the field's name
+            type: str,  # noqa: A002 - the field's name
+            config: Mapping[str, Any] = ...,
+            queue: str | None = ...,
+            restart: RestartType | RestartName = ...,
+            max_restarts: int | None = ...,
+            restart_period: timedelta | float | str | None = ...,
+            restore_attempts: int | None = ...,
+            backoff: timedelta | float | str | None = ...,
+            backoff_max: timedelta | float | str | None = ...,
+            jitter: float | None = ...,
+            stable_after: timedelta | float | str | None = ...,
+            hang_timeout: timedelta | float | str | None = ...,
+            group: str | None = ...,
+            tenant: str | None = ...,
+            labels: Mapping[str, str] = ...,
+            budget: Mapping[str, float] | None = ...,
+            parent: str | None = ...,
+            replay_lifecycle: bool = ...,
+        ) -> None: ...
 
     @field_validator("restart_period", "backoff", "backoff_max", "stable_after", "hang_timeout", mode="after")
     @classmethod

@@ -25,7 +25,7 @@ T = TypeVar("T")
 class AsyncContext(BaseContext):
     """Implements :class:`ares_celery.agents.context.AgentContext`."""
 
-    def __init__(  # noqa: PLR0913 - the parts of one incarnation
+    def __init__(
         self,
         incarnation: Incarnation,
         agent: Agent,

@@ -6,7 +6,7 @@ import itertools
 import logging
 from collections.abc import Awaitable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from typing_extensions import override
 
@@ -148,7 +148,7 @@ class BaseContext:
     def _new_events(self, events: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[NewEvent]:
         made: list[NewEvent] = []
         for kind, payload in events:
-            given: object = kind
+            given = cast("object", kind)
             if not isinstance(given, str) or not given:
                 raise UnserialisableError(
                     what="an event", agent_id=self.agent_id, problem=f"its type {given!r} is not a non-empty string"

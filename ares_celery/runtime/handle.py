@@ -74,7 +74,7 @@ class AgentHandle:
 
     def process(
         self, message: object, timeout: timedelta | float = PROCESS_TIMEOUT, message_id: str | None = None
-    ) -> Any:  # noqa: ANN401, ASYNC109, E501
+    ) -> Any:  # noqa: ANN401
         """Asks it; see :meth:`Manager.process`."""
         return self._manager.process(self.id, message, timeout, message_id)
 
@@ -90,7 +90,7 @@ class AgentHandle:
         """Restarts it; see :meth:`Manager.restart_agent`."""
         self._manager.restart_agent(self.id, reason=reason, actor=actor)
 
-    def wait(self, state: AgentState | str, timeout: timedelta | float = 60.0) -> AgentInfo:  # noqa: ASYNC109
+    def wait(self, state: AgentState | str, timeout: timedelta | float = 60.0) -> AgentInfo:
         """Waits until it is in this state; see :meth:`Manager.wait_for`."""
         return self._manager.wait_for(self.id, {AgentState(state)}, timeout=timeout)
 

@@ -65,7 +65,9 @@ class LoopThread:
         self._asked = self._said = False
 
     def _culprit(self) -> str:
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the documented way to see a thread
+        # Documented, for all its underscore.
+        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        frame = frames.get(self._thread.ident or 0)
         return "".join(traceback.format_stack(frame)) if frame else "(its thread has ended)"
 
     def close(self) -> None:

@@ -7,17 +7,29 @@ Every method may raise StoreUnavailableError: whether the call took effect is th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ares_celery.config import RuntimeConfig
-from ares_celery.errors import AresError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
-from ares_celery.model.agent import AgentRecord, AgentState, Desired, Owner, Request, RuntimeState
-from ares_celery.model.command import Deadline
+from ares_celery.model.agent import AgentState, Owner, RuntimeState
 from ares_celery.model.event import ANY, Event, ExpectedVersion, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.model.snapshot import Snapshot
+from ares_celery.store.values import (
+    AgentRead,
+    Claimed,
+    CommitConflict,
+    Committed,
+    DamagedSnapshot,
+    DueDeadline,
+    DueShard,
+    InboxMessage,
+    Lease,
+    LeaseChange,
+    Renewal,
+    Reply,
+    RuntimeRead,
+)
 
 __all__ = [
     "AgentRead",
@@ -42,180 +54,6 @@ __all__ = [
     "SnapshotStore",
     "Store",
 ]
-
-
-class CommitConflict(AresError):
-    """The record, its deadline or the runtime's generation changed since it was read: read again, decide again."""
-
-    code = "commit_conflict"
-    template = "agent {agent_id!r} changed while it was decided on; decide again"
-
-
-@dataclass(frozen=True, slots=True)
-class AgentRead:
-    """One atomic read of an agent.
-
-    Attributes:
-        record: None when it does not exist.
-        now: Redis TIME of the read.
-        runtime: The shard's copy of the runtime's state.
-        generation: The generation of that copy; a commit demands it.
-        lease_until: When the owner's lease ends; 0 without one.
-        outcome: The outcome stored under the op id that was asked about; None when that op has not happened.
-    """
-
-    record: AgentRecord | None
-    now: Instant
-    runtime: RuntimeState
-    generation: int
-    lease_until: Instant
-    outcome: Committed | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The outcome of a commit.
-
-    Attributes:
-        epoch: Of the record after the commit; 0 when it was deleted.
-        revision: Of the record after the commit.
-        version: Last event of the stream after the commit.
-        now: Redis TIME of the commit.
-        repeated: This op had happened before; nothing was changed now.
-    """
-
-    epoch: Epoch
-    revision: int
-    version: Version
-    now: Instant
-    repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedSnapshot:
-    """A stored snapshot whose bytes do not fit its checksum; kept as they are."""
-
-    problem: str
-    raw: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """What one round trip gives to a claimer.
-
-    Attributes:
-        record: After the claim: with fence, owner, incarnation.
-        now: Redis TIME of the claim.
-        snapshot: The newest one, if any.
-        events: The first page of events after the snapshot (of all events without one).
-        more: There are events beyond that page.
-        repeated: The same claimer had claimed before (a lost reply).
-    """
-
-    record: AgentRecord
-    now: Instant
-    snapshot: Snapshot | DamagedSnapshot | None
-    events: tuple[Event, ...]
-    more: bool
-    repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """One lease to renew, with the last signal that its incarnation saw."""
-
-    agent_id: AgentId
-    fence: str
-    signal: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseChange:
-    """What a renewal found: the fence is gone, or something new was asked (also: messages came)."""
-
-    agent_id: AgentId
-    fence: str
-    fenced: bool
-    signal: int = 0
-    request: Request = Request.NONE
-    desired: Desired = Desired.RUNNING
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """One renewal of many leases: only those with news are listed."""
-
-    now: Instant
-    changes: tuple[LeaseChange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DueDeadline:
-    """A deadline that has passed, with the score that a commit has to demand."""
-
-    kind: Deadline
-    agent_id: AgentId
-    name: str
-    score: Instant
-
-
-@dataclass(frozen=True, slots=True)
-class DueShard:
-    """What one shard has due.
-
-    Attributes:
-        shard: Its number.
-        now: Redis TIME of the read.
-        due: Oldest first; at most the limit asked for.
-        next_at: The earliest deadline that is not due yet; 0 when there is none.
-    """
-
-    shard: int
-    now: Instant
-    due: tuple[DueDeadline, ...]
-    next_at: Instant
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeRead:
-    """The state of the namespace's runtime, from its home shard."""
-
-    state: RuntimeState
-    generation: int
-    since: Instant
-    now: Instant
-    reason: str = ""
-    actor: str = ""
-    first_started: Instant = Instant(0)
-    stopped_at: Instant = Instant(0)
-
-
-@dataclass(frozen=True, slots=True)
-class InboxMessage:
-    """A message in an agent's inbox.
-
-    Attributes:
-        entry: Its place in the inbox; what a reply consumes.
-        message_id: Chosen by the caller; a repeat is the same message.
-        body: JSON value.
-        wants_reply: Somebody waits for the answer.
-    """
-
-    entry: str
-    message_id: str
-    body: Any
-    wants_reply: bool
-    time: Instant
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The answer to a message: a value, or the wire dict of an error."""
-
-    message_id: str
-    value: Any = None
-    error: Mapping[str, Any] | None = None
 
 
 class AgentStore(Protocol):

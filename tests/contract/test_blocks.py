@@ -19,7 +19,13 @@ BLOCKS = Path(__file__).parent / "blocks"
 def run(code: Path, fleet: Fleet) -> None:
     """Runs a script as another service would."""
     done = subprocess.run(
-        [sys.executable, str(code)], env=fleet.env, cwd=fleet.folder, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(code)],
+        env=fleet.env,
+        cwd=fleet.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr + fleet.logs()
 
@@ -57,11 +63,10 @@ def test_a_service_that_has_only_celery_starts_an_agent_by_task_name(fleet: Flee
         f"""
 from celery import Celery
 app = Celery(broker={fleet.redis.url!r}, backend={fleet.redis.url!r})
-sent = app.send_task("ares.start_agent", kwargs={{"agent": {{"id": "t1", "type": "ticker"}}}}, queue="{fleet.namespace}.control")
-sent.get(timeout=20)
-again = app.send_task("ares.start_agent", kwargs={{"agent": {{"id": "t1", "type": "ticker"}}}}, queue="{fleet.namespace}.control")
+start = {{"kwargs": {{"agent": {{"id": "t1", "type": "ticker"}}}}, "queue": "{fleet.namespace}.control"}}
+app.send_task("ares.start_agent", **start).get(timeout=20)
 try:
-    again.get(timeout=20)
+    app.send_task("ares.start_agent", **start).get(timeout=20)
 except Exception as error:
     assert error.args[0]["code"] == "agent_already_registered", error.args
 else:

@@ -57,6 +57,7 @@ class TypedPlain:
 
 @agent("typed-function")
 def make(agent_id: str, **config: object) -> Agent:
+    """A factory may be a function."""
     return Typed(agent_id, limit=int(str(config.get("limit", 1))))
 
 
@@ -65,7 +66,7 @@ stateful: StatefulAgent = Typed("a")
 
 def use() -> None:
     """The Manager's methods with their types."""
-    config = RuntimeConfig(lease_ttl=timedelta(seconds=8), heartbeat_interval="2s")  # type: ignore[arg-type]
+    config = RuntimeConfig(lease_ttl=timedelta(seconds=8), heartbeat_interval="2s")
     with Manager(config, redis_url="redis://127.0.0.1:6379/0", namespace="shop") as manager:
         handle: AgentHandle = manager.start_agent(
             AgentSpec(id="a", type="typed"), if_exists="restart", wait="running", timeout=5, reason="why", actor="me"
@@ -74,7 +75,7 @@ def use() -> None:
         state: AgentState = info.state
         found: AgentInfo | None = manager.get_agent_info("a")
         for one in manager.list_agents(states=["running", AgentState.PARKED]):
-            one.charged += 0  # type: ignore[misc]
+            assert one.charged >= 0
         try:
             manager.process("a", {"ask": state}, timeout=timedelta(seconds=5), message_id="m1")
         except (ProcessTimeoutError, AgentFailedError, AgentParkedError) as error:

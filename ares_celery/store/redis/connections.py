@@ -132,7 +132,7 @@ class Connector:
         if self.url.topology is Topology.SENTINEL:
             nodes = [(node.host, node.port) for node in self.url.nodes]
             options |= {"max_connections": connections, "ssl": self.url.tls is not None}
-            sentinel = library.Sentinel(nodes, sentinel_kwargs=self._sentinel_options())
+            sentinel = library.Sentinel(nodes, sentinel_kwargs=self._sentinel_options() | {"retry": retry})
             return sentinel.master_for(self.url.master, redis_class=client, **options)
         pool = library.BlockingConnectionPool(
             max_connections=connections,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from ares_celery.ids import AgentId, Version
+from ares_celery.ids import AgentId, Epoch, Version
 from ares_celery.model.agent import AgentRecord, AgentSpec, Owner, RuntimeState
 from ares_celery.model.command import Command, MarkRunning, Start
 from ares_celery.model.event import NewEvent
@@ -14,6 +14,7 @@ from ares_celery.store.base import AgentRead, Claimed, Committed, DueDeadline
 from ares_celery.store.redis.store import RedisStore
 
 AGENT = AgentId("counter-1")
+CLAIMER = "t1"
 OWNER = Owner(identity="host:boot:4026531836:4711:98765", worker="agents@host", task_id="task-1")
 
 
@@ -51,9 +52,22 @@ def start(store: RedisStore, agent_id: AgentId = AGENT) -> AgentRecord:
     return record_of(store, agent_id)
 
 
-def claim(store: RedisStore, agent_id: AgentId = AGENT, *, token: str = "t1", owner: Owner = OWNER) -> Claimed:
+def take(
+    store: RedisStore,
+    epoch: int,
+    agent_id: AgentId = AGENT,
+    *,
+    claimer: str = CLAIMER,
+    owner: Owner = OWNER,
+    page: int = 100,
+) -> Claimed:
+    """Claims an epoch."""
+    return store.claim(agent_id, Epoch(epoch), token=claimer, owner=owner, page=page)
+
+
+def claim(store: RedisStore, agent_id: AgentId = AGENT, *, owner: Owner = OWNER) -> Claimed:
     """Starts an agent and claims it."""
-    return store.claim(agent_id, start(store, agent_id).epoch, token=token, owner=owner, page=100)
+    return take(store, start(store, agent_id).epoch, agent_id, owner=owner)
 
 
 def run(store: RedisStore, agent_id: AgentId = AGENT, *, owner: Owner = OWNER) -> str:

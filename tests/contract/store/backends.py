@@ -9,7 +9,6 @@ from typing import Any
 import fakeredis
 import fakeredis.aioredis
 import redis
-import redis.asyncio
 from redis.exceptions import TimeoutError as DriverTimeoutError
 
 from ares_celery.config import RuntimeConfig
@@ -57,7 +56,7 @@ class LosingDriver:
     """A driver that can lose the answer to a call after the server has done what it says."""
 
     def __init__(self, driver: redis.Redis) -> None:
-        self._driver = driver
+        self._driver: Any = driver
         self.lose_next = False
         self.sent = 0
 
@@ -69,7 +68,7 @@ class LosingDriver:
             raise DriverTimeoutError("Timeout reading from socket")
         return reply
 
-    def pipeline(self, transaction: bool = True) -> Any:
+    def pipeline(self, transaction: bool = True) -> Any:  # noqa: FBT001, FBT002 - the driver's own signature
         return self._driver.pipeline(transaction=transaction)
 
     def pubsub(self, **kwargs: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 import redis
-import redis.asyncio
 
 from ares_celery.store.redis.connections import Connector
 from ares_celery.store.redis.store import RedisStore
@@ -21,7 +21,8 @@ def backend(request: pytest.FixtureRequest, namespace: str) -> Iterator[Backend]
         found = fake_backend(namespace)
     else:
         connector = Connector.to(request.getfixturevalue("redis_server").url)
-        found = Backend(client=connector.driver, async_client=connector.async_driver, namespace=namespace)  # type: ignore[arg-type]
+        client = cast("Callable[[], redis.Redis]", connector.driver)
+        found = Backend(client=client, async_client=connector.async_driver, namespace=namespace)
     yield found
     found.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -152,7 +153,7 @@ def test_pointers_to_all_events_are_in_the_feed(store: RedisStore, raw: redis.Re
     append(store, fence, 2, 3, expected=2)
     store.events.append(AGENT, ticks(4))
     keys = Keys(store.namespace, store.config.shards)
-    entries = raw.xrange(keys.feed(keys.shard_of(AGENT)))
+    entries: Any = raw.xrange(keys.feed(keys.shard_of(AGENT)))
     assert [fields[b"e"].decode() for _, fields in entries] == [
         f"{AGENT}|1|agent.started",
         *(f"{AGENT}|{version}|counter.ticked" for version in range(2, 6)),

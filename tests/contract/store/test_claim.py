@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from ares_celery.model.plan import Plan
 from ares_celery.store.base import DamagedSnapshot
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.store import RedisStore
-from tests.contract.store.acting import AGENT, OWNER, act, append, claim, plan_for, record_of, run, start
+from tests.contract.store.acting import AGENT, CLAIMER, OWNER, act, append, claim, plan_for, record_of, run, start, take
 from tests.contract.store.backends import Backend, LosingDriver
 
 pytestmark = pytest.mark.contract
@@ -26,7 +27,7 @@ def deadlines_of(store: RedisStore, backend: Backend, agent_id: AgentId) -> dict
     """All deadlines of an agent, by kind."""
     keys = Keys(store.namespace, store.config.shards)
     client = backend.client()
-    members = client.zrange(keys.deadlines(keys.shard_of(agent_id)), 0, -1, withscores=True)
+    members: Any = client.zrange(keys.deadlines(keys.shard_of(agent_id)), 0, -1, withscores=True)
     client.close()
     found = ((member.decode().split("|"), int(score)) for member, score in members)
     return {parts[0]: score for parts, score in found if parts[1] == agent_id}
@@ -38,9 +39,9 @@ def test_a_claim_does_what_the_pure_decision_says(store: RedisStore, backend: Ba
     for agent_id in (scripted, decided):
         start(store, agent_id)
     record = record_of(store, scripted)
-    claimed = store.claim(scripted, record.epoch, token="t1", owner=OWNER, page=10)
+    claimed = take(store, record.epoch, scripted)
     other = record_of(store, decided)
-    act(store, Claim(epoch=other.epoch, token="t1", owner=OWNER), decided)
+    act(store, Claim(epoch=other.epoch, token=CLAIMER, owner=OWNER), decided)
     expected = record_of(store, decided)
     own = {"spec", "epoch", "fence", "created_at", "changed_at", "claimed_at"}
     fields = {name for name in type(record).__slots__ if name not in own}
@@ -70,17 +71,17 @@ def test_a_claim_does_what_the_pure_decision_says(store: RedisStore, backend: Ba
     ],
 )
 def test_a_claim_is_refused_as_the_pure_decision_refuses_it(
-    store: RedisStore, change: dict[str, object], reason: str
+    store: RedisStore, change: dict[str, Any], reason: str
 ) -> None:
     """With the same reason, and without a trace."""
     record = start(store)
-    changed = replace(record, **change)  # type: ignore[arg-type] - fields of the record, by the table above
+    changed = replace(record, **change)
     store.commit(Plan(Stop(), record, changed), store.read(AGENT), op="prepare")
     before = record_of(store)
     with pytest.raises(FencedError) as decided:
-        plan_for(store, store.read(AGENT), Claim(epoch=record.epoch, token="t1", owner=OWNER))
+        plan_for(store, store.read(AGENT), Claim(epoch=record.epoch, token=CLAIMER, owner=OWNER))
     with pytest.raises(FencedError) as refused:
-        store.claim(AGENT, record.epoch, token="t1", owner=OWNER, page=10)
+        take(store, record.epoch, page=10)
     assert refused.value.reason == decided.value.reason == reason
     assert record_of(store) == before
 
@@ -90,10 +91,10 @@ def test_a_claim_is_refused_where_the_agent_or_the_runtime_is_not_wanted(store: 
     record = start(store)
     store.set_runtime(RuntimeState.STOPPED, only_from=[RuntimeState.RUNNING], reason="", actor="")
     with pytest.raises(FencedError, match=AGENT) as refused:
-        store.claim(AGENT, record.epoch, token="t1", owner=OWNER, page=10)
+        take(store, record.epoch, page=10)
     assert refused.value.reason == "not desired"
     with pytest.raises(FencedError) as refused:
-        store.claim(AgentId("nobody"), record.epoch, token="t1", owner=OWNER, page=10)
+        take(store, record.epoch, AgentId("nobody"))
     assert refused.value.reason == "deleted"
 
 
@@ -103,9 +104,9 @@ def test_epochs_that_differ_in_their_last_digit_are_different(store: RedisStore)
     assert len(str(record.epoch)) == 16
     for wrong in (record.epoch - 1, record.epoch + 1):
         with pytest.raises(FencedError) as refused:
-            store.claim(AGENT, Epoch(wrong), token="t1", owner=OWNER, page=10)
+            take(store, wrong)
         assert refused.value.reason == "epoch"
-    fence = store.claim(AGENT, record.epoch, token="t1", owner=OWNER, page=10).record.fence
+    fence = take(store, record.epoch, page=10).record.fence
     for wrong_fence in (f"{record.epoch - 1}|t1", f"{record.epoch}|t2", f"{record.epoch}|t", "", "|t1"):
         with pytest.raises(FencedError):
             append(store, wrong_fence, 1, expected=0)
@@ -119,7 +120,7 @@ def test_the_same_message_five_times_gives_one_incarnation(store: RedisStore) ->
     def attempt(number: int) -> str:
         owner = Owner(f"h:b:1:{number}:1", f"w{number}@h", f"task-{number}")
         try:
-            return store.claim(AGENT, record.epoch, token=f"t{number}", owner=owner, page=10).record.fence
+            return take(store, record.epoch, claimer=f"t{number}", owner=owner).record.fence
         except FencedError as error:
             return str(error.reason)
 
@@ -135,17 +136,17 @@ def test_a_claim_whose_answer_is_lost_is_the_claimers_still(backend: Backend) ->
     driver = LosingDriver(backend.client())
     store = backend.open(driver=driver)
     store.set_runtime(RuntimeState.RUNNING, only_from=[RuntimeState.NEW], reason="", actor="")
-    claim(store, AgentId("warm-up"), token="w")
+    claim(store, AgentId("warm-up"))
     record = start(store)
     driver.lose_next = True
     with pytest.raises(ConnectionError):
-        store.claim(AGENT, record.epoch, token="t1", owner=OWNER, page=10)
+        take(store, record.epoch, page=10)
     first = record_of(store)
-    again = store.claim(AGENT, record.epoch, token="t1", owner=OWNER, page=10)
+    again = take(store, record.epoch, page=10)
     assert again.repeated
     assert again.record == first
     act(store, Stop())
-    assert store.claim(AGENT, record.epoch, token="t1", owner=OWNER, page=10).record.state is AgentState.STOPPING
+    assert take(store, record.epoch, page=10).record.state is AgentState.STOPPING
 
 
 def test_a_claim_brings_the_snapshot_and_the_events_after_it(store: RedisStore) -> None:
@@ -155,13 +156,13 @@ def test_a_claim_brings_the_snapshot_and_the_events_after_it(store: RedisStore) 
     store.save_snapshot(AGENT, fence, {"total": 4}, version=Version(5), schema=2)
     act(store, Die(epoch=record_of(store).epoch, reason="killed", proof=True))
     record = record_of(store)
-    claimed = store.claim(AGENT, record.epoch, token="t2", owner=OWNER, page=4)
+    claimed = take(store, record.epoch, claimer="t2", page=4)
     assert claimed.snapshot is not None
     assert not isinstance(claimed.snapshot, DamagedSnapshot)
     assert (claimed.snapshot.version, claimed.snapshot.schema, claimed.snapshot.state) == (5, 2, {"total": 4})
     assert [event.version for event in claimed.events] == [6, 7, 8, 9]
     assert claimed.more
-    everything = store.claim(AGENT, record.epoch, token="t2", owner=OWNER, page=8)
+    everything = take(store, record.epoch, claimer="t2", page=8)
     assert [event.version for event in everything.events] == [6, 7, 8, 9, 10, 11, 12, 13]
     assert not everything.more
     assert claimed.record.incarnation == 2
@@ -172,7 +173,7 @@ def test_without_a_snapshot_a_claim_brings_the_first_events(store: RedisStore) -
     fence = run(store)
     append(store, fence, 1, 2, expected=1)
     act(store, Die(epoch=record_of(store).epoch, reason="killed", proof=True))
-    claimed = store.claim(AGENT, record_of(store).epoch, token="t2", owner=OWNER, page=100)
+    claimed = take(store, record_of(store).epoch, claimer="t2", page=100)
     assert claimed.snapshot is None
     assert [event.version for event in claimed.events] == [1, 2, 3, 4, 5]
 
@@ -185,7 +186,7 @@ def test_a_damaged_event_is_named(store: RedisStore, backend: Backend) -> None:
     client.xadd(keys.events(AGENT), {"d": b'{"id":', "t": "1"}, id="1-0")
     client.close()
     with pytest.raises(EventIntegrityError) as damaged:
-        store.claim(AGENT, record_of(store).epoch, token="t1", owner=OWNER, page=10)
+        take(store, record_of(store).epoch, page=10)
     assert (damaged.value.agent_id, damaged.value.version) == (AGENT, 1)
     with pytest.raises(EventIntegrityError):
         store.events.read(AGENT)
@@ -197,7 +198,7 @@ def test_whoever_was_fenced_writes_nothing_more(store: RedisStore) -> None:
     act(store, Die(epoch=record_of(store).epoch, reason="killed", proof=True))
     with pytest.raises(FencedError):
         append(store, fence, 1, expected=1)
-    second = store.claim(AGENT, record_of(store).epoch, token="t1", owner=OWNER, page=1).record.fence
+    second = take(store, record_of(store).epoch, page=1).record.fence
     assert second != fence
     for write in (
         lambda: append(store, fence, 1, expected=1),

@@ -75,9 +75,12 @@ def test_of_twenty_writers_with_one_expectation_one_wins(events: EventStore) -> 
             return False
         return True
 
+    def anyhow(number: int) -> tuple[Event, ...]:
+        return events.append(STREAM, ticks(number))
+
     with ThreadPoolExecutor(20) as pool:
         assert sum(pool.map(expecting, range(20))) == 1
-        stored = list(pool.map(lambda number: events.append(STREAM, ticks(number)), range(20)))
+        stored = list(pool.map(anyhow, range(20)))
     assert sorted(version for some in stored for version in versions(some)) == list(range(3, 23))
     assert versions(events.read(STREAM)) == list(range(1, 23))
 
@@ -98,7 +101,7 @@ def test_what_is_no_append_is_refused_before_anything_is_stored(events: EventSto
 @pytest.mark.spec(99)
 def test_every_option_of_a_read_is_honoured(events: EventStore) -> None:
     """Bounds are inclusive, limit 0 is all, in both directions; also beyond one page."""
-    stored = [event for some in range(25) for event in events.append(STREAM, ticks(*range(100)))]
+    stored = [event for _ in range(25) for event in events.append(STREAM, ticks(*range(100)))]
     assert versions(events.read(STREAM)) == list(range(1, 2501))
     assert versions(events.read(STREAM, ReadOptions())) == list(range(1, 2501))
     assert versions(events.read(STREAM, ReadOptions(from_version=2499))) == [2499, 2500]

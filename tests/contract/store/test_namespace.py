@@ -1,9 +1,10 @@
-"""The namespace: made once, its runtime's state copied to every shard, its sweeper elected, its keys all accounted for."""
+"""The namespace: made once, its runtime's state in every shard, one sweeper, and every key accounted for."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 import redis
@@ -54,7 +55,7 @@ def test_own_settings_that_differ_are_one_warning(backend: Backend, caplog: pyte
         assert backend.open(RuntimeConfig()).config.snapshots_kept == 5
         assert backend.open(RuntimeConfig(snapshots_kept=5)).config.restore_attempts == 7
         assert caplog.records == []
-        other = backend.open(RuntimeConfig(snapshots_kept=6, restore_attempts=8, lease_ttl=8))
+        other = backend.open(RuntimeConfig(snapshots_kept=6, restore_attempts=8, lease_ttl=timedelta(seconds=8)))
     assert other.config.snapshots_kept == 5
     (record,) = caplog.records
     assert "restore_attempts, snapshots_kept;" in record.getMessage()

@@ -6,8 +6,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import redis
@@ -28,17 +29,17 @@ from ares_celery.store.redis import connections
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.open import open_store
 from ares_celery.store.redis.store import RedisStore
-from tests.contract.store.acting import AGENT, OWNER, act, append, record_of, run, run_namespace, start, ticks
+from tests.contract.store.acting import AGENT, act, append, record_of, run, run_namespace, start, take, ticks
 from tests.redis_server import RedisServer, free_port
 from tests.wait import wait_until
 
 pytestmark = pytest.mark.contract
 
-SECRET = "s3cret-pass"
+SECRET = "s3cret-pass"  # noqa: S105 - what must not be shown
 
 
 @contextmanager
-def opened(url: str, namespace: str = "ns", config: RuntimeConfig | None = None) -> Iterator[RedisStore]:
+def opened(url: str, namespace: str = "ns", config: RuntimeConfig | None = None) -> Generator[RedisStore]:
     """A store at a URL, closed at the end."""
     store = open_store(ProcessSettings(redis_url=url, namespace=namespace), config or RuntimeConfig())
     try:
@@ -98,7 +99,7 @@ class OldServer:
     """A driver of a server with another version than the real one."""
 
     def __init__(self, client: redis.Redis, **info: str) -> None:
-        self._client = client
+        self._client: Any = client
         self._info = info
 
     def execute_command(self, *args: object) -> object:
@@ -121,23 +122,23 @@ class OldServer:
     ],
 )
 def test_servers_older_than_needed_are_refused(
-    redis_server: RedisServer, namespace: str, info: dict[str, str], accepted: bool
+    redis_server: RedisServer, namespace: str, info: dict[str, str], *, accepted: bool
 ) -> None:
     """Redis 6.2 and Valkey 7.2 are the oldest; nothing is made in an older one."""
     client = redis_server.client()
-    driver: object = OldServer(client, **info)
+    driver: Any = OldServer(client, **info)
     if accepted:
-        RedisStore.from_client(driver, namespace, RuntimeConfig())  # type: ignore[arg-type]
+        RedisStore.from_client(driver, namespace, RuntimeConfig())
     else:
         with pytest.raises(UnsupportedServerError) as error:
-            RedisStore.from_client(driver, namespace, RuntimeConfig())  # type: ignore[arg-type]
+            RedisStore.from_client(driver, namespace, RuntimeConfig())
         assert error.value.version == info.get("valkey_version", info["redis_version"])
         assert not client.exists(Keys(namespace, 16).meta)
     client.close()
 
 
 def test_at_maxmemory_agents_still_end_but_do_not_grow(make_redis_server: Callable[..., RedisServer]) -> None:
-    """Renewal, verdict, claim, stop and sweep work; appends, snapshots and messages are refused, with nothing half done."""
+    """Renewal, verdict, claim, stop and sweep work; appends, snapshots and messages are refused as a whole."""
     server = make_redis_server()
     client = server.client()
     if int(client.info("server")["redis_version"].split(".")[0]) < 7:
@@ -163,7 +164,7 @@ def test_at_maxmemory_agents_still_end_but_do_not_grow(make_redis_server: Callab
         assert store.elect("p1", ttl_ms=1000)
         store.report_sweep("p1")
         act(store, Die(epoch=record_of(store).epoch, reason="killed", proof=True))
-        again = store.claim(AGENT, record_of(store).epoch, token="t2", owner=OWNER, page=10)
+        again = take(store, record_of(store).epoch, claimer="t2")
         assert [event.version for event in again.events] == [1, 2, 3, 4]
         act(store, Stop())
         assert record_of(store).state is AgentState.STOPPING
@@ -175,7 +176,7 @@ def test_at_maxmemory_agents_still_end_but_do_not_grow(make_redis_server: Callab
 def test_an_append_whose_server_stalls_is_stored_once(
     make_redis_server: Callable[..., RedisServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server is frozen beyond the socket's timeout and does all it was sent afterwards; the op tells the repeats."""
+    """Frozen beyond the socket's timeout, the server does all it was sent afterwards; the op tells the repeats."""
     monkeypatch.setattr(connections, "SOCKET_TIMEOUT", 0.3)
     server = make_redis_server(appendonly=True)
     with opened(server.url) as store:

@@ -50,6 +50,18 @@ class Plain:
             ctx.sleep(0.05)
 
 
+@agent("slow")
+class Slow:
+    """Answers after a second and a half."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        await ctx.sleep(1.5)
+        return {"heard": message}
+
+
 @agent("stuck")
 class Stuck:
     """Blocks for good; only the end of its process ends it."""

@@ -61,7 +61,7 @@ class CeleryFleet(Fleet):
         assert owner is not None
         return owner.task_id
 
-    def call(self, task: str, *args: object, **kwargs: object) -> Any:  # noqa: ANN401 - JSON
+    def call(self, task: str, *args: object, **kwargs: object) -> Any:
         """Sends a task by name, as another service does, and returns its result."""
         return self.app.send_task(task, args=args, kwargs=kwargs).get(timeout=8)
 

@@ -23,8 +23,8 @@
 -- ARGV[11] 1: the state changes
 -- ARGV[12] what the signal grows by
 -- ARGV[13] demanded score of the lease, empty: none, 0: there must be no lease
--- ARGV[14] then six lists, each as its length and its items: fields to set (name, value), fields to clear, members of
---          KEYS[6] to add and to remove, deadlines (member, score or empty), counters (name, by), events (data, type)
+-- ARGV[14+] lists, each as its length and its items: fields to set (name, value), fields to clear, members of KEYS[6]
+--           to add, to remove, deadlines (member, score or empty), counters (name, by), events (data, type)
 -- Reply: {'done' | 'repeated', outcome} or {'conflict', what has changed}; outcome is epoch|revision|version|now.
 
 local remembered = redis.call('GET', KEYS[2])

@@ -1,4 +1,4 @@
-"""Each script: one operation, a header that says what its keys and arguments are, and a typed call that agrees with it."""
+"""Each script: one operation, a header about its keys and arguments, and a typed call that agrees with it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lupa import lua51
@@ -33,7 +34,7 @@ FORBIDDEN = re.compile(
 )
 
 
-def calls() -> Iterator[Call[object]]:
+def calls() -> Iterator[Call[Any]]:
     """One call of each script, as its builder makes it."""
     record = AgentRecord(AgentSpec(id=AGENT, type="counter"), epoch=Epoch(1795975978273137), revision=3)
     read = AgentRead(record, Instant(1), RuntimeState.RUNNING, 1, Instant(0))
@@ -106,7 +107,7 @@ def test_every_script_has_its_call_and_every_call_its_script() -> None:
 @pytest.mark.parametrize("name", SCRIPT_NAMES)
 def test_a_script_compiles(name: str) -> None:
     """In the Lua of Redis."""
-    runtime = lua51.LuaRuntime()
+    runtime: Any = lua51.LuaRuntime()
     assert runtime.compile(Scripts(flags=False).text(name)) is not None
 
 

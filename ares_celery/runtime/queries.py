@@ -1,0 +1,167 @@
+"""Asking agents and looking at them: the half of a Manager that changes nobody's life."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from ares_celery.clock import Clock
+from ares_celery.config import RuntimeConfig
+from ares_celery.errors import (
+    AgentNotFoundError,
+    OperationNotSupportedError,
+    ProcessTimeoutError,
+    WaitTimeoutError,
+    error_from_wire,
+)
+from ares_celery.ids import AgentId, check_agent_id
+from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState
+from ares_celery.model.durations import parse_duration
+from ares_celery.model.info import agent_info
+from ares_celery.runtime.commits import Committer
+from ares_celery.runtime.handle import PROCESS_TIMEOUT
+from ares_celery.store.base import Store
+
+__all__ = ["AgentQueries", "Ports"]
+
+#: Seconds between two looks at an agent that is waited for, at first and at most.
+_FIRST_LOOK: Final = 0.005
+_LONGEST_LOOK: Final = 0.1
+
+
+class Ports(Protocol):
+    """What a manager works with; made on first use, anew after a fork."""
+
+    @property
+    def store(self) -> Store:
+        """The open namespace."""
+        ...
+
+    @property
+    def committer(self) -> Committer:
+        """The loop for every change."""
+        ...
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The namespace's settings."""
+        ...
+
+    def close(self) -> None:
+        """Closes what was opened."""
+        ...
+
+
+class AgentQueries:
+    """Messages to agents, and what is known of them."""
+
+    def __init__(self, ports: Ports, clock: Clock) -> None:
+        """Binds the queries; nothing is opened yet."""
+        self._ports = ports
+        self._clock = clock
+        self._never = threading.Event()
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def process(
+        self,
+        agent_id: str,
+        message: object,
+        timeout: timedelta | float = PROCESS_TIMEOUT,
+        message_id: str | None = None,
+    ) -> Any:  # noqa: ANN401 - the JSON value that the agent answered
+        """Asks an agent and returns its answer.
+
+        Args:
+            agent_id: Which agent.
+            message: A JSON value.
+            timeout: Longest wait for the answer.
+            message_id: The same id again gets the first answer instead of asking twice; default a fresh one.
+
+        Raises:
+            ProcessTimeoutError: No answer in time; the message stays in the inbox.
+            AgentFailedError: What the agent raised. AgentNotFoundError, AgentNotRunningError, AgentParkedError,
+            MailboxFullError, UnserialisableError.
+        """
+        _refuse_event_loop("process")
+        checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
+        store = self._ports.store
+        store.send(checked, message, message_id=sent, wants_reply=True)
+        seconds = parse_duration(timeout).total_seconds()
+        reply = store.wait_reply(checked, sent, timeout=seconds)
+        if reply is None:
+            raise ProcessTimeoutError(agent_id=checked, message_id=sent, timeout=seconds)
+        if reply.error is not None:
+            raise error_from_wire(reply.error)
+        return reply.value
+
+    def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
+        """Puts a message into an agent's inbox and returns its id; the answer is not waited for."""
+        checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
+        self._ports.store.send(checked, message, message_id=sent, wants_reply=False)
+        return sent
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def get_agent_info(self, agent_id: str) -> AgentInfo | None:
+        """What is known of the agent, or None when it does not exist."""
+        record = self._ports.store.read(check_agent_id(agent_id)).record
+        return agent_info(record) if record else None
+
+    def list_agents(
+        self,
+        *,
+        states: Iterable[AgentState | str] | None = None,
+        type: str | None = None,  # noqa: A002
+    ) -> list[AgentInfo]:
+        """All agents, stopped ones included, or those in some states or of one type; sorted by id."""
+        wanted = None if states is None else [AgentState(state) for state in states]
+        reads = self._ports.store.read_many(self._ports.store.list_ids(wanted))
+        records = [read.record for read in reads if read.record is not None]
+        return [agent_info(record) for record in records if type is None or record.spec.type == type]
+
+    def wait_for(
+        self,
+        agent_id: str,
+        states: Iterable[AgentState | str],
+        *,
+        timeout: timedelta | float = 60.0,
+    ) -> AgentInfo:
+        """Waits until the agent is in one of the states.
+
+        Raises:
+            WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
+        """
+        checked, wanted = check_agent_id(agent_id), {AgentState(state) for state in states}
+        limit = parse_duration(timeout).total_seconds()
+        until, pause = self._clock.monotonic() + limit, _FIRST_LOOK
+        while True:
+            record = self._record(checked)
+            if record.state in wanted:
+                return agent_info(record)
+            if self._clock.monotonic() >= until:
+                names = " or ".join(sorted(state.value for state in wanted))
+                raise WaitTimeoutError(agent_id=checked, wanted=names, timeout=limit, state=record.state.value)
+            self._clock.wait(self._never, pause)
+            pause = min(pause * 1.5, _LONGEST_LOOK)
+
+    def _record(self, agent_id: AgentId) -> AgentRecord:
+        record = self._ports.store.read(agent_id).record
+        if record is None:
+            raise AgentNotFoundError(agent_id=agent_id)
+        return record
+
+
+def _refuse_event_loop(operation: str) -> None:
+    """A blocking call would stop every coroutine of the caller's loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise OperationNotSupportedError(
+        operation=f"Manager.{operation}", reason="it blocks, and this thread runs an event loop; use AsyncManager"
+    )

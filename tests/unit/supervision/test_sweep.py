@@ -1,0 +1,255 @@
+"""The sweep applies what is due, judges leases with care, and survives what goes wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from ares_celery.config import RuntimeConfig
+from ares_celery.ids import AgentId
+from ares_celery.model.agent import AgentState, Desired, Owner, RuntimeState
+from ares_celery.model.command import Deadline, Reconcile
+from ares_celery.runtime.process_identity import ProcessIdentity
+from ares_celery.supervision.contact import ContactWindow
+from ares_celery.supervision.health import Liveness, check_health, judge_liveness
+from ares_celery.supervision.sweep import RUNTIME_MEMBER, Sweeper
+from ares_celery.supervision.sweep_thread import SweepThread
+from tests.unit.supervision.fakes import FakeCommitter, FakeStore, ManualClock, deadline, record_of
+
+CONFIG = RuntimeConfig(heartbeat_interval=timedelta(seconds=1), lease_ttl=timedelta(seconds=4))
+ME = ProcessIdentity("here", "boot", 1, 10, 100)
+
+
+class World:
+    """One sweeper over a fake store, with its contact window."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = FakeStore(self.clock)
+        self.committer = FakeCommitter(self.store)
+        self.contact = ContactWindow(CONFIG.lease_ttl)
+        store, committer = cast("Any", self.store), cast("Any", self.committer)
+        self.sweeper = Sweeper(store, committer, CONFIG, contact=self.contact, clock=self.clock)
+        self.thread = SweepThread(store, committer, CONFIG, ME, clock=self.clock)
+
+    def keep_contact(self) -> None:
+        """Speaks with the store for longer than a lease."""
+        for _ in range(11):
+            self.contact.sample(self.clock.server(), self.clock.monotonic())
+            self.clock.advance(0.5)
+
+    def host(self, identity: str, worker: str, *agent_ids: str, left: float = -0.5) -> None:
+        """Agents of one process whose leases end in ``left`` seconds."""
+        for agent_id in agent_ids:
+            self.store.records[agent_id] = record_of(agent_id, Owner(identity, worker, "task"))
+            self.store.lease_until[agent_id] = self.clock.server() + round(left * 1_000_000)
+        self.store.reported[identity] = worker
+
+
+@pytest.fixture
+def world() -> World:
+    """A world where time stands still."""
+    return World()
+
+
+def test_every_kind_of_deadline_is_applied_with_its_score_as_guard(world: World) -> None:
+    """What must happen by a time happens."""
+    kinds = [Deadline.NUDGE, Deadline.ATTEMPT, Deadline.STOP, Deadline.HANG, Deadline.RECONCILE]
+    world.store.waiting = [deadline(kind, f"a-{kind}") for kind in kinds]
+    report = world.sweeper.sweep_once(judge_leases=False)
+    assert report.applied == 5
+    assert [kind for _, kind, _ in world.committer.due()] == kinds
+    assert world.store.waiting == []
+
+
+def test_a_lease_is_withheld_until_contact_was_unbroken(world: World) -> None:
+    """The owner may only be waiting for the same store."""
+    world.host("p1", "w1", "a")
+    world.store.waiting = [deadline(Deadline.LEASE, "a")]
+    assert world.sweeper.sweep_once(judge_leases=True).withheld == 1
+    world.keep_contact()
+    report = world.sweeper.sweep_once(judge_leases=True)
+    assert (report.withheld, world.committer.due()) == (0, [("a", Deadline.LEASE, 1)])
+
+
+def test_a_single_look_never_judges(world: World) -> None:
+    """ares.health_check has no history of contact."""
+    world.keep_contact()
+    world.host("p1", "w1", "a")
+    world.store.waiting = [deadline(Deadline.LEASE, "a")]
+    assert world.sweeper.sweep_once(judge_leases=False).withheld == 1
+    assert world.committer.applied == []
+
+
+def test_leases_of_one_process_that_ran_out_together_are_co_tenants(world: World) -> None:
+    """The one that runs out a moment later counts, and is judged like the others in its turn."""
+    world.keep_contact()
+    world.host("p1", "w1", "a", "b")
+    world.host("p1", "w1", "c", left=0.2)
+    world.host("p2", "w2", "d")
+    world.store.waiting = [deadline(Deadline.LEASE, name) for name in ("a", "b", "d")]
+    world.sweeper.sweep_once(judge_leases=True)
+    assert {name: tenants for name, _, tenants in world.committer.due()} == {"a": 3, "b": 3, "d": 1}
+
+    del world.store.records["a"], world.store.records["b"]
+    world.store.waiting = [deadline(Deadline.LEASE, "c")]
+    world.sweeper.sweep_once(judge_leases=True)
+    assert world.committer.due()[-1] == ("c", Deadline.LEASE, 3)
+
+
+def test_pool_children_of_one_lost_worker_are_co_tenants(world: World) -> None:
+    """Each hosted one agent; the loss is that of their worker."""
+    world.keep_contact()
+    world.host("child-1", "w1", "a")
+    world.host("child-2", "w1", "b")
+    world.store.waiting = [deadline(Deadline.LEASE, "a")]
+    world.sweeper.sweep_once(judge_leases=True)
+    assert world.committer.due() == [("a", Deadline.LEASE, 2)]
+
+
+def test_one_lost_pool_child_is_alone_while_its_siblings_renew(world: World) -> None:
+    """Their leases are fresh."""
+    world.keep_contact()
+    world.host("child-1", "w1", "a")
+    world.host("child-2", "w1", "b", left=3.5)
+    world.store.waiting = [deadline(Deadline.LEASE, "a")]
+    world.sweeper.sweep_once(judge_leases=True)
+    assert world.committer.due() == [("a", Deadline.LEASE, 1)]
+
+
+def test_one_failing_agent_never_keeps_the_others_from_their_deadlines(world: World) -> None:
+    """It is tried again later and later, not at every sweep."""
+    world.committer.fails["bad"] = RuntimeError("bug")
+    world.store.waiting = [deadline(Deadline.NUDGE, "bad"), deadline(Deadline.NUDGE, "good")]
+    report = world.sweeper.sweep_once(judge_leases=False)
+    assert (report.failed, report.applied) == (1, 1)
+    del world.committer.fails["bad"]
+    assert world.sweeper.sweep_once(judge_leases=False).failed == 1, "put off"
+    world.clock.advance(1.1)
+    assert world.sweeper.sweep_once(judge_leases=False).applied == 1
+
+
+def test_kinds_of_later_versions_stay_and_are_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Left as they are; no hot loop, no flood of lines."""
+    world.store.waiting = [deadline(Deadline.TIMER, "a"), deadline(Deadline.APPROVAL, "a")]
+    reports = [world.sweeper.sweep_once(judge_leases=False) for _ in range(5)]
+    assert [(report.unknown, report.more) for report in reports] == [(2, False)] * 5
+    assert sum("does not handle" in line for line in caplog.messages) == 2
+    assert len(world.store.waiting) == 2
+
+
+def test_what_stays_due_does_not_hide_what_lies_behind_it(world: World) -> None:
+    """A page full of leases that may not be judged yet grows until the nudge behind them is seen."""
+    world.store.waiting = [deadline(Deadline.LEASE, f"a{n}") for n in range(150)] + [deadline(Deadline.NUDGE, "late")]
+    first = world.sweeper.sweep_once(judge_leases=False)
+    assert first.more
+    world.sweeper.sweep_once(judge_leases=False)
+    assert ("late", Deadline.NUDGE, 1) in world.committer.due()
+
+
+def test_an_unfinished_change_of_the_runtime_is_finished(world: World) -> None:
+    """Its author died between the home shard and the others."""
+    world.store.waiting = [deadline(Deadline.RECONCILE, RUNTIME_MEMBER)]
+    world.sweeper.sweep_once(judge_leases=False)
+    assert (world.store.copied, world.committer.applied) == (1, [])
+
+
+def test_the_report_says_how_long_to_sleep(world: World) -> None:
+    """Until the earliest deadline."""
+    world.store.next_in = 0.125
+    assert world.sweeper.sweep_once(judge_leases=False).next_in == timedelta(milliseconds=125)
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+def test_the_elected_sleeps_until_the_earliest_deadline_and_never_longer_than_its_interval(world: World) -> None:
+    """0.25 s at most."""
+    world.thread.turn()
+    assert world.thread.turn() == pytest.approx(0.25)
+    world.store.next_in = 0.1
+    assert world.thread.turn() == pytest.approx(0.1)
+    assert world.store.sweeps == 3
+
+
+def test_the_others_only_look_and_keep_contact(world: World) -> None:
+    """When the elected one dies they may judge at once."""
+    world.store.elected = False
+    world.host("p1", "w1", "a")
+    world.store.waiting = [deadline(Deadline.LEASE, "a")]
+    for _ in range(12):
+        world.clock.advance(world.thread.turn())
+    assert world.store.limits == []
+    world.store.elected = True
+    world.thread.turn()
+    assert world.committer.due() == [("a", Deadline.LEASE, 1)]
+
+
+def test_a_sweep_that_is_overdue_is_done_by_whoever_sees_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The elected one keeps its place and is stuck."""
+    world.store.elected = False
+    world.store.sweep_age = 60_000
+    world.store.waiting = [deadline(Deadline.NUDGE, "a")]
+    world.thread.turn()
+    assert world.committer.due() == [("a", Deadline.NUDGE, 1)]
+    assert "although a sweeper is elected" in caplog.text
+
+
+def test_an_outage_is_survived_and_begins_contact_anew(world: World) -> None:
+    """Leases that ran out meanwhile are not judged right after it."""
+    for _ in range(30):
+        world.clock.advance(world.thread.turn())
+    world.store.away = True
+    world.host("p1", "w1", "a")
+    world.store.waiting = [deadline(Deadline.LEASE, "a")]
+    for _ in range(4):
+        world.clock.advance(world.thread.turn())
+    world.store.away = False
+    world.clock.advance(world.thread.turn())
+    assert world.committer.due() == []
+    for _ in range(30):
+        world.clock.advance(world.thread.turn())
+    assert world.committer.due() == [("a", Deadline.LEASE, 1)]
+
+
+def test_a_changed_runtime_is_brought_to_every_agent_whoever_changed_it(world: World) -> None:
+    """Page by page, and once for each change."""
+    for number in range(450):
+        world.store.records[f"a{number:03}"] = record_of(f"a{number:03}", state=AgentState.STOPPED)
+    world.store.records["off"] = record_of("off", state=AgentState.STOPPED, desired=Desired.STOPPED)
+    world.store.records["up"] = record_of("up")
+    pauses = [world.thread.turn() for _ in range(3)]
+    assert pauses[:2] == [0.0, 0.0]
+    assert {name for name, _ in world.committer.applied} == {f"a{number:03}" for number in range(450)}
+
+    world.committer.applied.clear()
+    world.store.runtime_state, world.store.generation = RuntimeState.STOPPED, 2
+    world.clock.advance(2)
+    for _ in range(4):
+        world.thread.turn()
+    assert [(name, type(command)) for name, command in world.committer.applied] == [("up", Reconcile)]
+
+
+# -- health ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"), [(3.0, Liveness.ALIVE), (1.0, Liveness.SILENT), (-0.1, Liveness.EXPIRED)]
+)
+def test_the_lease_says_whether_an_owner_is_heard_of(left: float, expected: Liveness, world: World) -> None:
+    """Silent is not dead: only a judged lease is."""
+    world.host("p1", "w1", "a", left=left)
+    assert judge_liveness(world.store.read(AgentId("a")), CONFIG) is expected
+    assert judge_liveness(world.store.read(AgentId("nobody")), CONFIG) is Liveness.UNHOSTED
+
+
+def test_a_health_check_sweeps_and_says_how_the_namespace_is(world: World) -> None:
+    """Beat's alarm clock does the work of a sweep, but for leases."""
+    store = cast("Any", world.store)
+    store.count_by_state = lambda: {AgentState.RUNNING: 2}
+    world.store.sweep_age = 77
+    world.store.waiting = [deadline(Deadline.NUDGE, "a")]
+    health = check_health(store, Sweeper(store, cast("Any", world.committer), CONFIG))
+    assert (health.agents, health.sweep_age_ms, health.applied) == ({"running": 2}, 77, 1)

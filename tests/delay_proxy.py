@@ -17,8 +17,8 @@ ROOT = Path(__file__).parent.parent
 class DelayProxy:
     """Listens on a free port and passes everything on to a server, later.
 
-    A process of its own, so that it is as slow as it should be and no slower when the test works hard. What a client has
-    sent before it dies still arrives, as on a real wire.
+    A process of its own, so that it is as slow as it should be and no slower when the test works hard. What a client
+    has sent before it dies still arrives, as on a real wire.
 
     Example:
         with DelayProxy(server.port, round_trip=0.02) as proxy:
@@ -119,7 +119,8 @@ class _Accepted(_End):
 async def serve(port: int, delay: float) -> None:
     """Say the port on stdout, then pass on for ever."""
     server = await asyncio.get_running_loop().create_server(lambda: _Accepted(port, delay), "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
     await server.serve_forever()
 
 

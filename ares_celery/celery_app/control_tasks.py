@@ -93,6 +93,15 @@ CONTROLS: Final = (
 )
 
 
+class ControlTask(AresTask):
+    """Base of the control tasks: what they carry and answer is shown nowhere."""
+
+    abstract = True
+    Request = "ares_celery.celery_app.control_request:ControlRequest"
+    #: The answer of an agent is for its caller, not for Flower's list of tasks.
+    resultrepr_maxsize = 0
+
+
 def add_control_tasks(app: Celery, namespace: str) -> None:
     """Adds one task for each entry of the table to the app."""
     for control in CONTROLS:
@@ -103,13 +112,13 @@ def _add(app: Celery, namespace: str, control: Control) -> None:
     # typing=False: the arguments are checked against the method itself, with an error of ours.
     @app.task(
         name=TASK_PREFIX + control.method,
-        base=AresTask,
+        base=ControlTask,
         bind=True,
         shared=False,
         typing=False,
         ares_namespace=namespace,
     )
-    def command(self: AresTask, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - JSON
+    def command(self: ControlTask, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - JSON
         wiring = wiring_of(self.app)
         return as_json(call_control(control, wiring, str(self.request.id), args, kwargs))
 

@@ -183,9 +183,14 @@ class MarkRunning(Fenced):
 
 @dataclass(frozen=True, slots=True)
 class Release(Fenced):
-    """The incarnation ended in order, as it was asked to or because its worker drains."""
+    """The incarnation ended in order, as it was asked to or because its worker drains.
+
+    Attributes:
+        rolled_back: It ended because the store came back older than what it had acknowledged.
+    """
 
     operation: ClassVar = Operation.RELEASE
+    rolled_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class EventType(StrEnum):
     FAILOVER_COMPLETED = "failover.completed"
     FAILOVER_FAILED = "failover.failed"
     FAILOVER_ABORTED = "failover.aborted"
+    STORE_ROLLED_BACK = "store.rolled_back"
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,8 +131,13 @@ def refuse_fenced(situation: Situation, command: Command) -> Plan:
 
 def release(situation: Situation, command: Command) -> Plan:
     """The incarnation ended in order: the next state is chosen by what is desired at this moment."""
-    _demand_fence(the_record(situation), command)
-    return settle(situation, command)
+    record = the_record(situation)
+    _demand_fence(record, command)
+    if not cast("commands.Release", command).rolled_back:
+        return settle(situation, command)
+    said = lifecycle_event(record, EventType.STORE_ROLLED_BACK, version=record.version, incarnation=record.incarnation)
+    plan = settle(situation, command, unasked="store_rolled_back")
+    return replace(plan, events=(said, *plan.events), counters={**plan.counters, "rollbacks": 1})
 
 
 def complete(situation: Situation, command: Command) -> Plan:

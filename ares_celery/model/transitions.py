@@ -38,7 +38,6 @@ _STOP_REASONS: Mapping[Request, str] = {
     Request.RESTART: "restart",
     Request.RESTORE: "restore",
     Request.SHUTDOWN: "shutdown",
-    Request.NONE: "drain",
 }
 _NO_DEADLINES: Mapping[Deadline, Instant | None] = {
     Deadline.LEASE: None,
@@ -172,8 +171,17 @@ def ask(situation: Situation, command: Command, record: AgentRecord, request: Re
     return Plan(command, situation.record, after, (), deadline, wake_owner=True)
 
 
-def settle(situation: Situation, command: Command, *, claimable_after: Instant = Instant(0)) -> Plan:
-    """The incarnation ended, as asked or by a drain: what is desired now says what comes next. Nothing is charged."""
+def settle(
+    situation: Situation, command: Command, *, claimable_after: Instant = Instant(0), unasked: str = "drain"
+) -> Plan:
+    """The incarnation ended, as asked or by a drain: what is desired now says what comes next. Nothing is charged.
+
+    Args:
+        situation: With the record of the incarnation.
+        command: What was said or found out.
+        claimable_after: Without proof that the process is gone, when its lease ends.
+        unasked: The reason of an end that nobody asked for.
+    """
     record = situation.record
     assert record is not None  # noqa: S101 - the table calls it for existing agents only
     now = situation.now
@@ -184,7 +192,7 @@ def settle(situation: Situation, command: Command, *, claimable_after: Instant =
         end(record, now, claimable_after=max(claimable_after, record.claimable_after)),
         failures=failures_before(record, situation.policy, now),
     )
-    stopped = _STOP_REASONS.get(record.request, "explicit_stop")
+    stopped = _STOP_REASONS.get(record.request, unasked)
     if record.desired is Desired.PAUSED:
         event = lifecycle_event(record, EventType.AGENT_STOPPED, reason="pause")
         return rest(situation, command, after, AgentState.PAUSED, events=(event,))
@@ -204,7 +212,7 @@ def settle(situation: Situation, command: Command, *, claimable_after: Instant =
         )
         return launch(situation, command, after, state=AgentState.RESURRECTING, events=events)
     manual = record.request is Request.RESTART
-    start_reason = {Request.RESTART: "restart", Request.PAUSE: "resume", Request.NONE: "drain"}
+    start_reason = {Request.RESTART: "restart", Request.PAUSE: "resume", Request.NONE: unasked}
     after = replace(
         after,
         failover=False,

@@ -247,7 +247,7 @@ class ProcessHost:
                 return self._commit(incarnation, Release(fence=fence, reason=incarnation.stopping_reason or "yield"))
             case Fenced():
                 if incarnation.rolled_back:
-                    return self._commit(incarnation, Release(fence=fence, reason="store rolled back"))
+                    return self._commit(incarnation, Release(fence=fence, reason="store rolled back", rolled_back=True))
                 return Noop("fenced")
             case Crash(error):
                 return self._crashed(incarnation, error)

@@ -32,6 +32,11 @@ def noops(workers: list[Process], task_id: str) -> list[float]:
     return [float(seconds) for worker in workers for seconds in ended.findall(worker.log())]
 
 
+def wait_for_noops(fleet: Fleet, workers: list[Process], task_id: str) -> None:
+    """Waits until every further delivery of a message has ended."""
+    fleet.wait(lambda: len(noops(workers, task_id)) == DELIVERIES, "every delivery to end")
+
+
 @pytest.mark.pain("P1")
 def test_a_message_delivered_again_and_again_while_its_agent_runs_starts_nothing(fleet: Fleet, tmp_path: Path) -> None:
     """Five times the same message, a visibility timeout of 5 s, three workers: one incarnation, logged no-ops."""
@@ -54,7 +59,7 @@ def test_a_message_delivered_again_and_again_while_its_agent_runs_starts_nothing
         for _ in range(DELIVERIES):
             fleet.send("ares.run_agent", agent_id, epoch, queue=AGENTS, task_id=owner.task_id)
     for task_id in tasks.values():
-        fleet.wait(lambda task_id=task_id: len(noops(workers, task_id)) == DELIVERIES, "every delivery to end")
+        wait_for_noops(fleet, workers, task_id)
 
     assert_stays(lambda: both_in_their_first_incarnation(fleet), "one incarnation", seconds=LIFE, interval=0.2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,9 +42,21 @@ def start_doomed(fleet: Fleet, journal: Path, flag: Path) -> None:
     flag.touch()
 
 
+def wait_for_failed_attempt(fleet: Fleet, journal: Path, number: int) -> None:
+    """Waits until so many attempts were made, and the last one is over."""
+    fleet.wait(lambda: len(attempts(journal)) == number, f"attempt {number}")
+    fleet.wait(lambda: not fleet.record("a").hosted, "the attempt to have failed")
+
+
+def assert_shows_retry(fleet: Fleet, task_id: str) -> None:
+    """Celery says of the message that it will come again; soon, as the next attempt is a second away."""
+    shown = fleet.app.AsyncResult(task_id)
+    fleet.wait(lambda: shown.state == "RETRY", "the task to show RETRY", timeout=0.8)
+
+
 def assert_on_time(tried: list[Attempt]) -> None:
     """Each attempt followed the one before after its wait."""
-    waits = [later.at - earlier.at for earlier, later in zip(tried, tried[1:], strict=False)]
+    waits = [later.at - earlier.at for earlier, later in pairwise(tried)]
     assert waits == pytest.approx(WAITS[1:], abs=TOLERANCE)
 
 
@@ -66,12 +79,10 @@ def test_a_restore_that_always_fails_is_tried_at_its_times_then_parked(
     start_doomed(fleet, journal, flag)
     fleet.manager.notify_agent_dead("a", "to see it fail to come back", epoch=fleet.info("a").epoch)
     for number in range(1, len(WAITS)):
-        fleet.wait(lambda number=number: len(attempts(journal)) == number, f"attempt {number}")
-        fleet.wait(lambda: not fleet.record("a").hosted, "the attempt to have failed")
+        wait_for_failed_attempt(fleet, journal, number)
         record = fleet.record("a")
         assert record.retries == number
-        shown = fleet.app.AsyncResult(record.task_id)
-        fleet.wait(lambda shown=shown: shown.state == "RETRY", "the task to show RETRY", timeout=0.8)
+        assert_shows_retry(fleet, record.task_id)
 
     assert_given_up(fleet)
     died = fleet.events("a", "failover.triggered")[0].time
@@ -84,15 +95,14 @@ def test_a_restore_that_always_fails_is_tried_at_its_times_then_parked(
 def test_the_next_attempt_is_on_time_although_the_worker_of_the_last_one_is_killed(
     make_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
-    """After each attempt but the last the worker that made it is killed: the next one comes on time, once, elsewhere."""
+    """After each attempt but the last the worker that made it is killed: the next comes on time, once, elsewhere."""
     fleet, journal, flag = make_fleet(RESTORE_BACKOFF="1s"), tmp_path / "journal", tmp_path / "flag"
     workers = [fleet.start_worker(f"w{number}", slots=3) for number in range(len(WAITS))]
     fleet.ready(*workers)
     start_doomed(fleet, journal, flag)
     fleet.manager.notify_agent_dead("a", "to see it fail to come back", epoch=fleet.info("a").epoch)
     for number in range(1, len(WAITS)):
-        fleet.wait(lambda number=number: len(attempts(journal)) == number, f"attempt {number}")
-        fleet.wait(lambda: not fleet.record("a").hosted, "the attempt to have failed")
+        wait_for_failed_attempt(fleet, journal, number)
         worker_of(workers, attempts(journal)[-1].pid).kill()
 
     assert_given_up(fleet)

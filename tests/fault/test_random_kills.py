@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,7 @@ SEED = int(os.environ.get("FAULT_SEED", "2"))
 AGENT_COUNT = 8
 STEP = 3
 #: Longest time that an incarnation is left alone, in seconds: some die in recovery, some after several events.
-LONGEST_LIFE = 0.6
+LONGEST_LIFE = 0.45
 
 
 @dataclass
@@ -69,6 +70,28 @@ class Counters:
         self.fleet.wait(hosted, f"{agent_id} to be hosted", timeout=30)
         owner = self.fleet.record(agent_id).owner
         return ProcessIdentity.decode(owner.identity) if owner is not None else self.hosting_process(agent_id)
+
+
+@pytest.fixture
+def fleet_of_counters(make_fleet: Callable[..., Fleet]) -> Iterator[Counters]:
+    """Counters in prefork children behind a slow network, restarted for ever and at once."""
+    fleet = make_fleet(
+        SNAPSHOT_INTERVAL="5ms",
+        MAX_RESTARTS_PER_AGENT="0",
+        RESTORE_ATTEMPTS="1000",
+        RESTORE_BACKOFF="50ms",
+        RESTORE_BACKOFF_MAX="50ms",
+        LEASE_TTL="3s",
+        HEARTBEAT_INTERVAL="500ms",
+    )
+    with DelayProxy(fleet.redis.port, round_trip=0.02) as proxy:
+        queues = [AGENTS, SUPERVISION, CONTROL]
+        fleet.worker("far", queues, pool="prefork", slots=AGENT_COUNT + 2, env={"ARES_REDIS_URL": proxy.url})
+        ids = [f"c{number}" for number in range(AGENT_COUNT)]
+        for agent_id in ids:
+            fleet.manager.start_agent(AgentSpec(id=agent_id, type="counter", config={"step": STEP}), wait="running")
+        yield Counters(fleet, ids)
+        fleet.close()
 
 
 def fold(events: list[Event], up_to: int) -> int:
@@ -121,25 +144,3 @@ def test_the_restored_state_is_the_fold_of_what_was_acknowledged_whenever_the_pr
         assert final == {"total": counters.folded(agent_id)}
     assert sum(counters.fleet.record(agent_id).restarts for agent_id in counters.ids) >= KILLS / 2
     assert len(counters.compared) >= KILLS / 2, "most restored states were seen"
-
-
-@pytest.fixture
-def fleet_of_counters(make_fleet: Any) -> Any:
-    """Counters in prefork children behind a slow network, restarted for ever and at once."""
-    fleet = make_fleet(
-        SNAPSHOT_INTERVAL="5ms",
-        MAX_RESTARTS_PER_AGENT="0",
-        RESTORE_ATTEMPTS="1000",
-        RESTORE_BACKOFF="50ms",
-        RESTORE_BACKOFF_MAX="50ms",
-        LEASE_TTL="3s",
-        HEARTBEAT_INTERVAL="500ms",
-    )
-    with DelayProxy(fleet.redis.port, round_trip=0.02) as proxy:
-        queues = [AGENTS, SUPERVISION, CONTROL]
-        fleet.worker("far", queues, pool="prefork", slots=AGENT_COUNT + 2, env={"ARES_REDIS_URL": proxy.url})
-        ids = [f"c{number}" for number in range(AGENT_COUNT)]
-        for agent_id in ids:
-            fleet.manager.start_agent(AgentSpec(id=agent_id, type="counter", config={"step": STEP}), wait="running")
-        yield Counters(fleet, ids)
-        fleet.close()

@@ -63,7 +63,7 @@ def freeze_until_taken_over(fleet: Fleet, zombie: Process, ids: list[str]) -> No
 def test_a_worker_that_wakes_up_after_its_agents_moved_writes_nothing_and_ends_them(
     fleet: Fleet, tmp_path: Path, pool: str
 ) -> None:
-    """SIGSTOP beyond the lease, SIGCONT: refused from the verdict on, over within a heartbeat, no gap, no mixed epochs."""
+    """SIGSTOP beyond the lease, SIGCONT: refused from the verdict on, over in a heartbeat, no gap, no mixed epochs."""
     zombie = fleet.worker("zombie", [AGENTS], pool=pool, slots=4)
     journal, ids = tmp_path / "journal", ids_of("z")
     for agent_id in ids:

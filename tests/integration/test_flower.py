@@ -166,7 +166,6 @@ def test_nothing_secret_is_in_any_answer_of_flower(flower: Flower, tmp_path: Pat
     assert [path for path, text in answers.items() if SECRET in text] == []
 
 
-@pytest.mark.xfail(reason="workers repeat the arguments of control tasks as their sender wrote them")
 def test_a_command_of_another_service_shows_no_configuration(flower: Flower, tmp_path: Path) -> None:
     """A service that has only Celery starts an agent: Flower shows the command, and not the agent's configuration."""
     fleet = flower.fleet

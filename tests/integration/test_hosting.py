@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -497,3 +497,38 @@ def test_messages_of_a_dead_incarnation_are_answered_by_the_next(runtime: Runtim
     runtime.manager.start_agent(AgentSpec(id="d", type="dies"), wait="running")
 
     assert runtime.manager.process("d", "x", timeout=8) == {"incarnation": 2}
+
+
+def test_a_store_that_comes_back_older_restarts_the_agent_uncharged(
+    make_redis_server: Callable[..., RedisServer], namespace: str
+) -> None:
+    """Acknowledged events are gone from Redis: said by an event, and the agent begins again from what Redis holds."""
+    server = make_redis_server(appendonly=False)
+    with Runtime(server.url, namespace, snapshot_interval="1h") as runtime:
+        runtime.manager.start()
+        runtime.register("counter", Counter)
+        runtime.manager.start_agent(AgentSpec(id="c", type="counter"), wait="running")
+        wait_until(lambda: fold(runtime, "c") > 5)
+        client: Any = server.client()
+        (stream,) = client.keys(f"*{namespace}*:events:c")
+        (record,) = client.keys(f"*{namespace}*:agent:c")
+        # As a crash would: the last events and their count are as they were before.
+        client.execute_command(
+            "EVAL",
+            "local v = redis.call('HGET', KEYS[2], 'version') "
+            "for n = v - 2, v + 100 do redis.call('XDEL', KEYS[1], string.format('%.0f-0', n)) end "
+            "redis.call('XSETID', KEYS[1], string.format('%.0f-0', v - 3)) "
+            "return redis.call('HSET', KEYS[2], 'version', string.format('%.0f', v - 3))",
+            2,
+            stream,
+            record,
+        )
+
+        info = runtime.until("c", "running", incarnation=2)
+
+        assert (info.charged, info.restarts) == (0, 0)
+        assert "store.rolled_back" in runtime.types("c")
+        before = fold(runtime, "c")
+        wait_until(lambda: fold(runtime, "c") > before)
+        versions = [event.version for event in runtime.events("c")]
+        assert versions == list(range(1, len(versions) + 1))

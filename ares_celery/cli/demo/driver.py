@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from ares_celery.cli.output import clean, say
 from ares_celery.cli.parent_death import bound_to_parent
 from ares_celery.clock import SystemClock
 from ares_celery.config import ProcessSettings, RuntimeConfig
+from ares_celery.errors import AresError, WaitTimeoutError
 from ares_celery.manager import CoreManager
 from ares_celery.model.agent import AgentSpec
 from ares_celery.store.base import Store
@@ -60,6 +61,7 @@ _START_LIMIT: Final = 60.0
 _WORK_LIMIT: Final = 120.0
 _LOOK: Final = 0.1
 _LOG_LINES: Final = 400
+_LOG_SHOWN: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,20 @@ def run_demo(options: DemoOptions) -> Report:
             screen=screen,
             interrupts=interrupts,
         )
-        report = demo.run(Fleet("ares_celery.cli.demo.app", namespace, folder, "WARNING"), plain)
+        try:
+            report = demo.run(Fleet("ares_celery.cli.demo.app", namespace, folder, "WARNING"), plain)
+        except AresError:
+            _print_end_of(log)
+            raise
         if not report.ok:
-            say("the last lines of the fleet's log:")
-            for line in list(log)[-40:]:
-                say(f"  {clean(line)}")
+            _print_end_of(log)
     return report
+
+
+def _print_end_of(log: Sequence[str]) -> None:
+    say("the last lines of the fleet's log:")
+    for line in list(log)[-_LOG_SHOWN:]:
+        say(f"  {clean(line)}")
 
 
 def _introduce(options: DemoOptions, screen: Screen) -> None:
@@ -144,7 +154,7 @@ class _PlainCount:
     def result(self) -> Counts:
         """Waits for it."""
         if self._process.wait(_WORK_LIMIT) != 0:
-            raise RuntimeError("the plain count failed; its error is above")
+            raise AresError(message="the plain count failed; its error is above")
         counts = Counts()
         counts.add(json.loads(self._path.read_bytes()))
         return counts
@@ -239,7 +249,7 @@ class _Demo:
                 raise _Interrupted(130)
             if self._clock.monotonic() > until:
                 if failure is not None:
-                    raise RuntimeError(failure)
+                    raise WaitTimeoutError(message=f"{failure} within {limit:g} s")
                 return False
         return True
 

@@ -48,7 +48,7 @@ def test_the_loss_of_a_worker_with_several_agents_is_charged_to_none(fleet: Cele
     agents = [f"c{number}" for number in range(4)]
     fleet.start("counter", *agents)
     fleet.worker("a2", AGENTS_ONLY)
-    wait_until(lambda: len(fleet.records.hosts()) >= 2)
+    wait_until(lambda: len(fleet.store.hosts()) >= 2)
 
     first.kill()
 
@@ -64,7 +64,7 @@ def test_the_loss_of_a_whole_prefork_worker_is_charged_to_none(fleet: CeleryFlee
     fleet.start("counter", *agents)
     fleet.worker("a2", AGENTS_ONLY, pool="prefork", slots=4)
     # The second worker has looked at the first one's children.
-    wait_until(lambda: len(fleet.records.hosts()) >= 5)
+    wait_until(lambda: len(fleet.store.hosts()) >= 5)
     assert_stays(lambda: first.alive, "the first worker", seconds=1.5)
 
     first.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +41,7 @@ class Watcher:
 
 
 @contextmanager
-def watching(fleet: CeleryFleet) -> Iterator[Watcher]:
+def watching(fleet: CeleryFleet) -> Generator[Watcher]:
     """Receives Celery's events while inside."""
     watcher, ended, ready = Watcher(), threading.Event(), threading.Event()
 
@@ -72,7 +72,7 @@ def test_a_failing_recovery_shows_as_retry_with_count_and_time_and_ends_parked(p
     fleet.worker("a1", AGENTS_ONLY, pool=pool)
     fleet.manager.start_agent(AgentSpec(id="f", type="fragile", restore_attempts=3))
     fleet.until("f", "running")
-    wait_until(lambda: fleet.records.stored_snapshots(fleet.stored("f").id), "its snapshot")
+    wait_until(lambda: fleet.store.stored_snapshots(fleet.record("f").id), "its snapshot")
     with watching(fleet) as watcher:
         fleet.manager.restore_agent("f")
         unacked: set[int] = set()
@@ -142,7 +142,7 @@ def test_a_message_that_comes_five_times_runs_one_incarnation(fleet: CeleryFleet
     """Late ones lose the claim and say so in their results."""
     fleet.worker("a1", AGENTS_ONLY)
     fleet.start("counter", "c")
-    epoch = fleet.stored("c").epoch
+    epoch = fleet.record("c").epoch
 
     results = [fleet.app.send_task(RUN_AGENT, args=("c", epoch), queue=f"{fleet.namespace}.agents") for _ in range(5)]
 
@@ -176,9 +176,9 @@ def test_nothing_secret_is_shown_of_an_agents_task(fleet: CeleryFleet) -> None:
     with watching(fleet) as watcher:
         fleet.start("counter", "c", config={"step": 424_242})
         received = wait_until(lambda: watcher.of("task-received"))[0]
-    assert received["args"] == f"('c', {fleet.stored('c').epoch})"
+    assert received["args"] == f"('c', {fleet.record('c').epoch})"
     assert received["kwargs"] == "{'incarnation': 1}"
-    assert received["root_id"] == f"c@{fleet.stored('c').epoch}"
+    assert received["root_id"] == f"c@{fleet.record('c').epoch}"
     assert "424242" not in worker.log()
     assert "[agent=c incarnation=1" in worker.log()
 

@@ -1,0 +1,32 @@
+"""What the worker's main process says of a control task: which agent it was about, and nothing that it carried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from celery.worker.request import Request
+
+__all__ = ["ControlRequest"]
+
+
+class ControlRequest(Request):
+    """Keeps configs and messages out of events, logs and Flower, whatever their sender has put into the headers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - Celery's own signature
+        super().__init__(*args, **kwargs)
+        self._argsrepr = "(…)" if self.args else "()"
+        self._kwargsrepr = _shown(self.kwargs or {})
+
+
+def _shown(kwargs: Mapping[str, Any]) -> str:
+    """The names of the arguments, and the agent's id.
+
+    Example:
+        >>> _shown({"agent": {"id": "counter-1", "config": {"token": "x"}}, "reason": "why"})
+        "{'agent': 'counter-1', 'reason': …}"
+    """
+    agent = kwargs.get("agent")
+    known = {"agent_id": kwargs.get("agent_id"), "agent": agent.get("id") if isinstance(agent, dict) else agent}
+    parts = (f"{name!r}: {str(known[name])[:200]!r}" if known.get(name) else f"{name!r}: …" for name in kwargs)
+    return "{" + ", ".join(parts) + "}"

@@ -1,0 +1,76 @@
+"""Runs the command line as people do, in processes of its own, and finds what it left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).parents[2]
+ARES = (sys.executable, "-m", "ares_celery.cli.main")
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """The suite's environment, with temporary files in a folder of the test's own."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder), **more}
+
+
+def ares(*arguments: str, env: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    return subprocess.run(
+        [*ARES, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def processes_with(text: str) -> list[str]:
+    """Processes whose command line or environment has the text, as pid and command; ourselves left out."""
+    found: list[str] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command, variables = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if text.encode() in command + variables:
+            found.append(f"{entry.name}: {command.replace(bytes(1), b' ').decode(errors='replace')}")
+    return found
+
+
+class Command:
+    """A command that runs until it is told to end, with what it printed so far."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str], folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [*ARES, *arguments], cwd=folder, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.out: list[str] = []
+        self.talk: list[str] = []
+        for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.talk)):
+            threading.Thread(target=self._read, args=(stream, lines), daemon=True).start()
+
+    @staticmethod
+    def _read(stream: object, lines: list[str]) -> None:
+        for line in stream:  # type: ignore[attr-defined] # pyright: ignore
+            lines.append(line.rstrip("\n"))
+
+    def end(self, number: int = signal.SIGINT, *, timeout: float = 20) -> int:
+        """Send the signal and return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,316 @@
+"""Bad input gets an error of its own that names the field, the value and the cure; nothing is half-written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ares_celery import AgentContext, AgentSpec, Event, Manager
+from ares_celery.errors import (
+    AgentNotFoundError,
+    AgentNotRunningError,
+    AgentTypeError,
+    ChaosDisabledError,
+    EventTooLargeError,
+    InvalidAgentIdError,
+    InvalidConfigError,
+    NilAgentError,
+    NilFactoryError,
+    OperationNotSupportedError,
+    RuntimeAlreadyStartedError,
+    RuntimePermissionError,
+    RuntimeStoppedError,
+    StoreUnavailableError,
+    UnknownAgentTypeError,
+    UnserialisableError,
+)
+from tests.hosting import Runtime
+from tests.redis_server import RedisServer, free_port
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+
+class Emitter:
+    """Emits what the test put into its box."""
+
+    box: Any = None
+
+    def __init__(self, agent_id: str) -> None:
+        self.seen: list[Any] = []
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        event = await ctx.emit("told", Emitter.box)
+        return event.version
+
+    def apply(self, event: Event) -> None:
+        self.seen.append(event.payload)
+
+
+@pytest.fixture
+def runtime(redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
+    """A running runtime in this process."""
+    with Runtime(redis_server.url, namespace) as made:
+        made.manager.start()
+        made.register("emitter", Emitter)
+        yield made
+
+
+@pytest.mark.parametrize("agent_id", ["", "a b", "a/b", "a|b", "ü", "a" * 201, "{a}", "a\n", None, 7])
+def test_an_agent_id_that_is_not_acceptable_is_refused(runtime: Runtime, agent_id: Any) -> None:
+    """Every method says which id, and what one may look like."""
+    for call in (runtime.manager.stop_agent, runtime.manager.get_agent, runtime.manager.restart_agent):
+        with pytest.raises(InvalidAgentIdError, match=r"1 to 200"):
+            call(agent_id)
+    with pytest.raises(InvalidAgentIdError):
+        runtime.manager.start_agent({"id": agent_id, "type": "emitter"})
+
+
+@pytest.mark.parametrize("agent_id", ["a", "A.b_c:d-e", "9" * 200, "::", "-"])
+def test_every_acceptable_id_works_as_any_other(runtime: Runtime, agent_id: str) -> None:
+    """Marks of keys, queues and members in an id confuse nothing."""
+    runtime.manager.start_agent(AgentSpec(id=agent_id, type="emitter"), wait="running")
+    Emitter.box = {}
+    runtime.manager.process(agent_id, "x")
+    runtime.manager.stop_agent(agent_id)
+    assert [info.id for info in runtime.manager.list_agents()] == [agent_id]
+    runtime.manager.delete_agent(agent_id)
+    assert runtime.manager.list_agents() == []
+
+
+@pytest.mark.spec(11)
+def test_no_agent_is_no_agent(runtime: Runtime) -> None:
+    """None is NilAgentError; an empty id an error of its own."""
+    with pytest.raises(NilAgentError):
+        runtime.manager.start_agent(None)  # type: ignore[arg-type]
+    with pytest.raises(NilAgentError):
+        runtime.manager.register_agent(None)
+    with pytest.raises(InvalidAgentIdError):
+        runtime.manager.start_agent("")
+
+
+def test_an_instance_needs_a_factory(runtime: Runtime) -> None:
+    """Its next incarnation could not be made."""
+
+    class Loose:
+        agent_id = "l"
+
+    with pytest.raises(NilFactoryError):
+        runtime.manager.register_agent(Loose())
+    assert runtime.manager.list_agents() == []
+
+
+@pytest.mark.spec(56)
+def test_a_restore_without_any_factory_is_refused_and_writes_no_event(runtime: Runtime) -> None:
+    """Nobody registered the type: NilFactoryError, and the stream is as it was."""
+    runtime.manager.start_agent(AgentSpec(id="e", type="emitter"), wait="running")
+    before = runtime.types("e")
+    runtime.registry._types.clear()
+
+    with pytest.raises(NilFactoryError):
+        runtime.manager.restore_agent("e")
+
+    assert runtime.types("e") == before
+
+
+@pytest.mark.spec(23)
+def test_an_unknown_agent_is_not_found(runtime: Runtime) -> None:
+    """Each method that needs one says so."""
+    manager = runtime.manager
+    calls = (
+        manager.stop_agent,
+        manager.restart_agent,
+        manager.restore_agent,
+        manager.pause_agent,
+        manager.resume_agent,
+        manager.delete_agent,
+        manager.unpark_agent,
+    )
+    for call in calls:
+        with pytest.raises(AgentNotFoundError, match="nobody"):
+            call("nobody")
+    with pytest.raises(AgentNotFoundError):
+        manager.process("nobody", "x")
+    with pytest.raises(AgentNotFoundError):
+        manager.start_agent("nobody")
+    assert manager.get_agent("nobody") is None
+    assert manager.get_agent_info("nobody") is None
+
+
+def test_a_type_that_no_worker_knows_is_refused(runtime: Runtime) -> None:
+    """The error lists those that are known; nothing is stored."""
+    runtime.store.report_types({"emitter": {"open": False, "names": [], "required": []}})
+
+    with pytest.raises(UnknownAgentTypeError, match="emitter"):
+        runtime.manager.start_agent(AgentSpec(id="e", type="emiter"))
+
+    assert runtime.manager.list_agents() == []
+
+
+def test_a_config_is_checked_from_afar_too(runtime: Runtime) -> None:
+    """A service that does not have the agent's code still gets the error, by what the workers reported."""
+    runtime.store.report_types({"far": {"open": False, "names": ["depth"], "required": ["depth"]}})
+
+    with pytest.raises(InvalidConfigError, match="unknown: dept; missing: depth"):
+        runtime.manager.start_agent(AgentSpec(id="f", type="far", config={"dept": 1}))
+
+
+def test_mixed_methods_are_refused_when_the_type_is_registered(runtime: Runtime) -> None:
+    """One async and one plain: the error names them."""
+
+    class Mixed:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def start(self, ctx: AgentContext) -> None: ...
+
+        def process(self, ctx: AgentContext, message: object) -> object:
+            return message
+
+    with pytest.raises(AgentTypeError, match="start is async, process is plain"):
+        runtime.register("mixed", Mixed)
+
+
+def test_a_name_that_another_class_holds_is_refused(runtime: Runtime) -> None:
+    """The same class again replaces itself; another one is an error."""
+    runtime.register("emitter", Emitter)
+
+    class Other:
+        def __init__(self, agent_id: str) -> None: ...
+
+    with pytest.raises(AgentTypeError, match="holds the name"):
+        runtime.register("emitter", Other)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"pair": (1, 2)},
+        {"set": {1}},
+        {"bytes": b"x"},
+        {"nan": math.nan},
+        {"deep": [{"inf": math.inf}]},
+        {1: "key"},
+        {"object": object()},
+    ],
+    ids=["tuple", "set", "bytes", "nan", "inf", "key", "object"],
+)
+def test_a_payload_that_is_not_plain_json_is_refused(runtime: Runtime, payload: Any) -> None:
+    """What replay could not give back the same is never stored; the caller gets the agent's error."""
+    runtime.manager.start_agent(AgentSpec(id="e", type="emitter"), wait="running")
+    Emitter.box = payload
+
+    with pytest.raises(Exception, match="not plain JSON") as caught:
+        runtime.manager.process("e", "emit")
+
+    assert caught.value.fields["type"] == "UnserialisableError"  # type: ignore[attr-defined]
+    assert runtime.events("e", "told") == []
+
+
+def test_a_message_that_is_not_plain_json_or_too_large_is_not_sent(runtime: Runtime) -> None:
+    """The inbox stays empty."""
+    runtime.manager.start_agent(AgentSpec(id="e", type="emitter"), wait="running")
+
+    with pytest.raises(UnserialisableError):
+        runtime.manager.send("e", {"x": object()})
+    with pytest.raises(EventTooLargeError, match="message"):
+        runtime.manager.send("e", "x" * (1 << 20))
+
+    assert runtime.store.inbox("e") == ()  # type: ignore[arg-type]
+
+
+def test_a_snapshot_that_is_not_plain_json_keeps_the_previous_one(runtime: Runtime) -> None:
+    """It is logged; the agent lives, and recovery uses what is good."""
+
+    class Odd:
+        def __init__(self, agent_id: str) -> None:
+            self.count = 0
+
+        async def process(self, ctx: AgentContext, message: object) -> object:
+            await ctx.emit("counted", {})
+            return self.count
+
+        def apply(self, event: Event) -> None:
+            self.count += 1
+
+        def snapshot(self) -> dict[str, object]:
+            return {"count": self.count if self.count < 2 else {self.count}}  # noqa: PLR2004 - the second is bad
+
+        def restore_state(self, state: dict[str, Any]) -> None:
+            self.count = state["count"]
+
+    runtime.register("odd", Odd)
+    runtime.manager.start_agent(AgentSpec(id="o", type="odd"), wait="running")
+    assert [runtime.manager.process("o", "x") for _ in range(3)] == [1, 2, 3]
+
+    runtime.manager.restart_agent("o")
+    runtime.until("o", "running", incarnation=2)
+
+    assert runtime.manager.process("o", "x") == 4
+
+
+def test_a_kill_needs_chaos_and_names_the_co_tenants(runtime: Runtime) -> None:
+    """Refused by default; where it is on, refused while others would die too."""
+    runtime.manager.start_agent(AgentSpec(id="e", type="emitter"), wait="running")
+    with pytest.raises(ChaosDisabledError, match="chaos"):
+        runtime.manager.kill_agent("e")
+
+
+def test_a_kill_of_a_shared_process_is_refused_with_their_names(redis_server: RedisServer, namespace: str) -> None:
+    """The hosting process here is the test's own: without force nothing happens to it."""
+    with Runtime(redis_server.url, namespace, chaos=True) as runtime:
+        runtime.manager.start()
+        runtime.register("emitter", Emitter)
+        for agent_id in ("a", "b"):
+            runtime.manager.start_agent(AgentSpec(id=agent_id, type="emitter"), wait="running")
+
+        with pytest.raises(OperationNotSupportedError, match="also hosts b") as caught:
+            runtime.manager.kill_agent("a")
+        assert caught.value.fields["co_tenants"] == ["b"]
+        runtime.manager.stop_agent("b")
+        runtime.manager.stop_agent("a")
+        with pytest.raises(AgentNotRunningError):
+            runtime.manager.kill_agent("a")
+
+
+@pytest.mark.spec(15)
+def test_a_stopped_runtime_starts_nothing(runtime: Runtime) -> None:
+    """start_agent and restart_agent say that start() is needed."""
+    runtime.manager.stop()
+
+    with pytest.raises(RuntimeStoppedError, match="start"):
+        runtime.manager.start_agent(AgentSpec(id="e", type="emitter"))
+
+    assert runtime.manager.list_agents() == []
+
+
+@pytest.mark.spec(16)
+def test_a_second_start_on_one_handle_is_an_error(runtime: Runtime) -> None:
+    """Nothing is launched twice."""
+    with pytest.raises(RuntimeAlreadyStartedError):
+        runtime.manager.start()
+
+
+def test_a_connected_service_may_not_stop_the_runtime(redis_server: RedisServer, namespace: str) -> None:
+    """connect() is for services: start and stop of everything are not theirs."""
+    with Manager.connect(redis_url=redis_server.url, namespace=namespace) as service:
+        with pytest.raises(RuntimePermissionError, match="stop"):
+            service.stop()
+        with pytest.raises(RuntimePermissionError, match="start"):
+            service.start()
+
+
+def test_an_unreachable_server_is_said_within_seconds_and_without_the_password() -> None:
+    """The error names the address and ARES_REDIS_URL."""
+    url = f"redis://me:s3cret@127.0.0.1:{free_port()}/0"
+    with Manager(redis_url=url, namespace="x") as manager, pytest.raises(StoreUnavailableError) as caught:
+        manager.list_agents()
+    assert "ARES_REDIS_URL" in str(caught.value)
+    assert "s3cret" not in repr(caught.value)
+
+
+async def test_a_blocking_call_inside_an_event_loop_names_the_async_manager(runtime: Runtime) -> None:
+    """It would stop every coroutine of the caller."""
+    with pytest.raises(OperationNotSupportedError, match="AsyncManager"):
+        runtime.manager.process("e", "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from typing import Any, Final
@@ -81,6 +82,7 @@ class _WorkerHooks:
             signal.disconnect(dispatch_uid=uid)
             signal.connect(hook, weak=False, dispatch_uid=uid)
         self._wiring.drain = DrainLine()
+        _freeze_memory()
         self._wiring.services = WorkerServices(self._wiring.open_ports, self._worker, hosts_agents=self._hosts_agents)
 
     def _load_agents(self) -> None:
@@ -101,6 +103,7 @@ class _WorkerHooks:
         wiring = self._wiring
         if self._hosts_agents and not _has_children(sender):
             wiring.warm_up()
+        _freeze_memory()
         if wiring.drain is not None and wiring.services is not None:
             wiring.drain.watch(wiring.drain_host)
             wiring.services.start()
@@ -130,6 +133,16 @@ class _WorkerHooks:
         if services is not None:
             services.close()
         self._wiring.close()
+
+
+def _freeze_memory() -> None:
+    """Takes what start-up has made out of the garbage collector's sight, for good.
+
+    Celery collects garbage in the main process before it forks a new pool child: over everything that was imported
+    that takes 150 ms, in which a failover waits. Children also share more memory that way.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _has_children(consumer: Any) -> bool:  # noqa: ANN401 - Celery's Consumer

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 ROOT = Path(__file__).parents[2]
 ARES = (sys.executable, "-m", "ares_celery.cli.main")
@@ -47,18 +47,22 @@ class Command:
     """A command that runs until it is told to end, with what it printed so far."""
 
     def __init__(self, *arguments: str, env: Mapping[str, str], folder: Path) -> None:
+        # Files, not pipes, so that no thread has to read; closed with the block.
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115
+        self._talk = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [*ARES, *arguments], cwd=folder, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*ARES, *arguments], cwd=folder, env=dict(env), stdout=self._out, stderr=self._talk
         )
-        self.out: list[str] = []
-        self.talk: list[str] = []
-        for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.talk)):
-            threading.Thread(target=self._read, args=(stream, lines), daemon=True).start()
 
-    @staticmethod
-    def _read(stream: object, lines: list[str]) -> None:
-        for line in stream:  # type: ignore[attr-defined] # pyright: ignore
-            lines.append(line.rstrip("\n"))
+    @property
+    def out(self) -> list[str]:
+        """Whole lines on stdout so far."""
+        return _lines(self._out)
+
+    @property
+    def talk(self) -> list[str]:
+        """Whole lines on stderr so far."""
+        return _lines(self._talk)
 
     def end(self, number: int = signal.SIGINT, *, timeout: float = 20) -> int:
         """Send the signal and return the exit code."""
@@ -74,3 +78,10 @@ class Command:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        self._out.close()
+        self._talk.close()
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    text = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()
+    return text[: text.rfind("\n") + 1].splitlines()

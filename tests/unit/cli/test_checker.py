@@ -76,16 +76,35 @@ def test_a_doctored_stream_shows_one_duplicate_and_one_lost_event() -> None:
     assert (found.duplicates, found.lost_events) == (1, 1)
 
 
+def _add_again(events: list[Event]) -> list[Event]:
+    return [*events, events[1]]
+
+
+def _double_a_version(events: list[Event]) -> list[Event]:
+    return [*events[:3], replace(events[2], id="other"), *events[3:]]
+
+
+def _drop_last(events: list[Event]) -> list[Event]:
+    return events[:-1]
+
+
+def _drop_files(events: list[Event]) -> list[Event]:
+    return [one for one in events if one.type != "file.counted"]
+
+
+def _drop_a_runtime_event(events: list[Event]) -> list[Event]:
+    return [one for one in events if one.version != 4]
+
+
 @pytest.mark.parametrize(
     ("doctor", "duplicates", "lost"),
     [
-        (lambda events: [*events, events[1]], 1, 0),
-        (lambda events: [*events[:3], replace(events[2], id="other"), *events[3:]], 1, 0),
-        (lambda events: events[:-1], 0, 1),
-        (lambda events: [one for one in events if one.type != "file.counted"], 0, 3),
-        (lambda events: [one for one in events if one.version != 4], 0, 1),
+        (_add_again, 1, 0),
+        (_double_a_version, 1, 0),
+        (_drop_last, 0, 1),
+        (_drop_files, 0, 3),
+        (_drop_a_runtime_event, 0, 1),
     ],
-    ids=["an event twice", "a version twice", "the last one missing", "all files missing", "a runtime event missing"],
 )
 def test_each_event_that_is_twice_there_or_missing_counts_once(
     doctor: Callable[[list[Event]], list[Event]], duplicates: int, lost: int

@@ -28,6 +28,7 @@ _MISLEADING = frozenset(
 def fleet_environment(
     redis_url: str,
     namespace: str,
+    folder: Path,
     *,
     agent_modules: Sequence[str] = (),
     keep_settings: bool = True,
@@ -38,6 +39,7 @@ def fleet_environment(
     Args:
         redis_url: Their Redis.
         namespace: Their namespace.
+        folder: Private to them; temporary files that a killed one leaves behind go with it.
         agent_modules: Modules with agent types; empty = as the caller has it.
         keep_settings: The caller's other ``ARES_*`` hold.
         environ: Instead of this process's.
@@ -50,7 +52,7 @@ def fleet_environment(
         and not name.startswith("CELERY_")
         and (keep_settings or not name.startswith("ARES_"))
     }
-    kept |= {"ARES_REDIS_URL": redis_url, "ARES_NAMESPACE": namespace, "PYTHONUNBUFFERED": "1"}
+    kept |= {"ARES_REDIS_URL": redis_url, "ARES_NAMESPACE": namespace, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"}
     if agent_modules:
         kept["ARES_AGENT_MODULES"] = ",".join(agent_modules)
     return kept

@@ -63,7 +63,7 @@ def run_up(options: UpOptions) -> int:
         if options.redis_url and not options.namespace:
             stack.callback(wipe_namespace, url, namespace)
         modules = () if options.app != BUILTIN_APP or os.environ.get("ARES_AGENT_MODULES") else (_SAMPLE_AGENTS,)
-        environment = fleet_environment(url, namespace, agent_modules=modules)
+        environment = fleet_environment(url, namespace, folder, agent_modules=modules)
         children = stack.enter_context(Children(MergedLog(), environment))
         _start(children, options, Fleet(options.app, namespace, folder, task_events=options.flower))
         _print_exports(url, namespace, options.app)

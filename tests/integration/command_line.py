@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tests.wait import wait_until
+
 ROOT = Path(__file__).parents[2]
 ARES = (sys.executable, "-m", "ares_celery.cli.main")
 
@@ -63,6 +65,11 @@ class Command:
     def talk(self) -> list[str]:
         """Whole lines on stderr so far."""
         return _lines(self._talk)
+
+    def wait_for(self, text: str, *, timeout: float = 60) -> None:
+        """Wait until a line of its talk has the text; a failure shows all of it."""
+        wait_until(lambda: text in "\n".join(self.talk) or self.process.poll() is not None, text, timeout=timeout)
+        assert text in "\n".join(self.talk), "\n".join(self.talk)
 
     def end(self, number: int = signal.SIGINT, *, timeout: float = 20) -> int:
         """Send the signal and return the exit code."""

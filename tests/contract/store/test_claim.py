@@ -37,7 +37,17 @@ def test_a_claim_does_what_the_pure_decision_says(store: RedisStore, backend: Ba
     """Script and `decide(Claim)` agree in the record, field by field, and in the deadlines."""
     scripted, decided = AgentId("scripted"), AgentId("decided")
     for agent_id in (scripted, decided):
-        start(store, agent_id)
+        waited = replace(
+            start(store, agent_id),
+            nudges=2,
+            attempt=1,
+            incarnation=4,
+            owner=replace(OWNER, identity="before"),
+            claimable_after=Instant(5),
+            running_since=Instant(4),
+        )
+        store.commit(Plan(Stop(), record_of(store, agent_id), waited), store.read(agent_id), op="prepare")
+    assert store.hosted_by("before") == [decided, scripted]
     record = record_of(store, scripted)
     claimed = take(store, record.epoch, scripted)
     other = record_of(store, decided)
@@ -58,6 +68,7 @@ def test_a_claim_does_what_the_pure_decision_says(store: RedisStore, backend: Ba
     }
     assert deadlines_of(store, backend, decided).keys() == {"lease", "hang"}
     assert store.hosted_by(OWNER.identity) == [decided, scripted]
+    assert store.hosted_by("before") == []
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,5 @@ def test_an_agent_that_takes_over_a_stream_goes_on_with_its_versions(store: Redi
     assert versions(store.events.append(agent_id, ticks(3), ExpectedVersion(2))) == [3]
     assert store.events.stream_version(agent_id) == 3
     assert versions(store.events.read_all()) == [1, 2, 3]
+    store.delete(agent_id, store.read(agent_id), op="delete")
+    assert versions(store.events.append(agent_id, ticks(1), EMPTY)) == [1]

@@ -133,6 +133,19 @@ def test_a_move_whose_mover_died_is_finished_by_whoever_sweeps(store: RedisStore
     assert store.read(shards[1]).runtime is RuntimeState.RUNNING
 
 
+def test_a_late_copier_does_not_drop_the_deadline_of_a_newer_move(store: RedisStore) -> None:
+    """Its copies are of a state that has moved again: the newer move still has to be copied."""
+    keys = Keys(store.namespace, store.config.shards)
+    moved = namespace_calls.set_runtime(
+        keys, state=RuntimeState.STOPPED, only_from=[RuntimeState.RUNNING], reason="", actor=""
+    )
+    generation = store._bound.client.run(moved).read.generation
+    assert store._bound.client.run(namespace_calls.settle_runtime(keys, generation=generation - 1)) == 0
+    assert store.due()[0].next_at > 0
+    assert store._bound.client.run(namespace_calls.settle_runtime(keys, generation=generation)) == 1
+    assert store.due()[0].next_at == 0
+
+
 def test_one_process_sweeps(store: RedisStore) -> None:
     """The lease is kept by its holder, refused to others, and free when it has run out."""
     assert store.elect("p1", ttl_ms=60_000)

@@ -68,20 +68,14 @@ def watching(fleet: CeleryFleet) -> Generator[Watcher]:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_failing_recovery_shows_as_retry_with_count_and_time_and_ends_parked(pool: str, fleet: CeleryFleet) -> None:
-    """The next attempt waits in the store, not in a message: nothing is unacknowledged meanwhile."""
+    """The next attempt waits in the store, not in a message that some worker holds."""
     fleet.worker("a1", AGENTS_ONLY, pool=pool)
     fleet.manager.start_agent(AgentSpec(id="f", type="fragile", restore_attempts=3))
     fleet.until("f", "running")
     wait_until(lambda: fleet.store.stored_snapshots(fleet.record("f").id), "its snapshot")
     with watching(fleet) as watcher:
         fleet.manager.restore_agent("f")
-        unacked: set[int] = set()
-
-        def parked() -> bool:
-            unacked.add(int(fleet.redis.client().hlen("unacked")))
-            return fleet.info("f").state == "parked"
-
-        wait_until(parked, "the agent to be parked", timeout=20)
+        fleet.until("f", "parked")
         wait_until(lambda: len(watcher.of("task-retried")) >= 2, "two retries")
     retried = watcher.of("task-retried")
 
@@ -90,7 +84,7 @@ def test_a_failing_recovery_shows_as_retry_with_count_and_time_and_ends_parked(p
     assert len({event["uuid"] for event in retried}) == 1, "a retry keeps its task id"
     task = watcher.state.tasks[retried[0]["uuid"]]
     assert task.name == "ares.resurrect_agent"
-    assert unacked == {0}
+    assert {event["eta"] for event in watcher.of("task-received")} == {None}, "no message waits in a worker"
     assert len(fleet.events("f", "failover.failed")) == 1
     failed = fleet.app.AsyncResult(retried[0]["uuid"])
     wait_until(lambda: failed.state == "FAILURE", "the last attempt's result")

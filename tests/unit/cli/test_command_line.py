@@ -333,7 +333,7 @@ def test_control_characters_are_shown_not_obeyed() -> None:
 # -- the fleet's processes ---------------------------------------------------------------------------------------------
 
 
-def test_the_fleet_s_environment_leads_nowhere_else() -> None:
+def test_the_fleet_s_environment_leads_nowhere_else(tmp_path: Path) -> None:
     """The caller's Redis, broker and app are not the fleet's; what else is set stays."""
     caller = {
         "PATH": "/bin",
@@ -345,11 +345,14 @@ def test_the_fleet_s_environment_leads_nowhere_else() -> None:
         "ARES_AGENT_MODULES": "mine",
     }
 
-    kept = fleet_environment("redis://own", "up-1", environ=caller)
-    bare = fleet_environment("redis://own", "up-1", agent_modules=["a", "b"], keep_settings=False, environ=caller)
+    kept = fleet_environment("redis://own", "up-1", tmp_path, environ=caller)
+    bare = fleet_environment(
+        "redis://own", "up-1", tmp_path, agent_modules=["a", "b"], keep_settings=False, environ=caller
+    )
 
     assert "prod" not in " ".join(kept.values())
     assert (kept["ARES_REDIS_URL"], kept["ARES_NAMESPACE"], kept["PATH"]) == ("redis://own", "up-1", "/bin")
+    assert kept["TMPDIR"] == str(tmp_path)
     assert (kept["ARES_LEASE_TTL"], kept["ARES_AGENT_MODULES"]) == ("9s", "mine")
     assert "ARES_LEASE_TTL" not in bare
     assert bare["ARES_AGENT_MODULES"] == "a,b"

@@ -1,0 +1,70 @@
+"""Runs the measurements: `python -m bench` all of them at full length, `python -m bench --json` a short run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+
+from bench import append, density, failover, start, sweep
+from tests.redis_server import RedisServer
+
+
+def _append(rounds: int) -> dict[str, float]:
+    """Medians in microseconds of a bare xadd and of an append, in turns on one connection, AOF everysec."""
+    with RedisServer(appendonly=True, options={"appendfsync": "everysec"}) as server:
+        store, client, fence = append.open_claimed(server.url)
+        turns = append.Turns(store, client, fence, 300)
+        compared = {"xadd": turns.bare, "script": turns.script, "append": turns.append}
+        times = append.measure(compared, rounds)
+        store.close()
+    return {name: statistics.median(micros) for name, micros in times.items()}
+
+
+def short() -> dict[str, float]:
+    """A few minutes: enough to see that nothing has become ten times slower."""
+    appended = _append(1_000)
+    grown = sweep.sweep_growth(100, 2_000)
+    dense = density.density(200, settle=12)
+    return {
+        "append_vs_xadd": round(appended["append"] / appended["xadd"], 3),
+        "append_script_vs_xadd": round(appended["script"] / appended["xadd"], 3),
+        "replay_events_per_s": round(start.replay_rate(20_000)),
+        "failover_child_ms_p50": round(failover.child_killed(5).p50, 1),
+        "failover_worker_ms_p50": round(failover.worker_killed(3).p50, 1),
+        "failover_lease_ms_p99": round(failover.by_lease(3).p99, 1),
+        "start_vs_noop": round(start.start_cost(20).ratio, 2),
+        "agent_kb": round(dense.agent_kb, 1),
+        "sweep_growth": round(grown.ratio, 2),
+        "stop_seen_ms_p99": round(failover.stop_seen(20).p99, 1),
+    }
+
+
+def full() -> None:
+    """All measurements at full length, each with its spread."""
+    appended = _append(3_000)
+    for name, micros in appended.items():
+        print(f"append, 300 B: {name} p50 {micros:.1f} µs, ratio {micros / appended['xadd']:.2f}")
+    print(f"replay, 300 B: {start.replay_rate(100_000):,.0f} events/s")
+    print(f"failover, pool child killed (ms): {failover.child_killed(20)}")
+    print(f"failover, worker killed (ms): {failover.worker_killed(10)}")
+    print(f"failover by the lease alone (ms beyond lease_ttl 2 s): {failover.by_lease(10)}")
+    print(f"stop seen by the agent (ms): {failover.stop_seen(100)}")
+    cost = start.start_cost(100)
+    print(f"no-op task (ms): {cost.noop}\nagent start (ms): {cost.start}\nratio {cost.ratio:.2f}")
+    grown = sweep.sweep_growth(100, 100_000)
+    print(f"sweep, 100 agents (ms): {grown.few}\nsweep, 100,000 agents (ms): {grown.many}\nratio {grown.ratio:.2f}")
+    dense = density.density(2_000)
+    print(
+        f"2,000 idle agents: {dense.agent_kb:.1f} kB each, all running after {dense.start_seconds:.1f} s, "
+        f"idle {dense.idle_percent:.2f} % of a core"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="a short run, one line of JSON")
+    if parser.parse_args().json:
+        print(json.dumps(short()))
+    else:
+        full()

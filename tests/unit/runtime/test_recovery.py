@@ -1,0 +1,201 @@
+"""Recovery: the newest good snapshot, then every event after it, and no gap papered over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ares_celery.errors import AresError, EventIntegrityError
+from ares_celery.ids import AgentId, Epoch, Instant, Version
+from ares_celery.model.agent import AgentRecord, AgentSpec
+from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.model.snapshot import Snapshot
+from ares_celery.runtime.recovery import PAGE, recover_agent_state, recover_snapshot_or_events
+from ares_celery.store.base import Claimed, DamagedSnapshot
+
+
+def event(version: int, *, runtime: bool = False) -> Event:
+    """One stored event; its payload is its version."""
+    metadata = {"module": "runtime"} if runtime else {}
+    return Event(f"e{version}", "a", Version(version), "t", {"v": version}, datetime.now(UTC), 1, metadata)
+
+
+class Source:
+    """A stream in memory, as the ports give it."""
+
+    def __init__(self, events: Sequence[Event], snapshots: Sequence[Snapshot | DamagedSnapshot] = ()) -> None:
+        self.stored = list(events)
+        self.kept = list(snapshots)
+        self.pages = 0
+        self.events = self
+
+    def stored_snapshots(self, agent_id: AgentId) -> list[Snapshot | DamagedSnapshot]:
+        return self.kept
+
+    def read(self, stream_id: str, options: ReadOptions | None = None) -> tuple[Event, ...]:
+        assert options is not None
+        self.pages += 1
+        found = [e for e in self.stored if options.from_version <= e.version <= options.to_version]
+        return tuple(found[: options.limit])
+
+    def append(self, stream_id: str, events: Sequence[NewEvent], expected_version: Any = 0) -> tuple[Event, ...]:
+        raise NotImplementedError
+
+    def read_all(self, options: ReadOptions | None = None) -> tuple[Event, ...]:
+        raise NotImplementedError
+
+    def stream_version(self, stream_id: str) -> Version:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def claimed(self, *, first_page: int = PAGE) -> Claimed:
+        """What the claim brings along."""
+        newest = self.kept[0] if self.kept else None
+        after = newest.version if isinstance(newest, Snapshot) else 0
+        rest = [e for e in self.stored if e.version > after]
+        last = max((e.version for e in self.stored), default=0)
+        record = AgentRecord(AgentSpec(id="a", type="t"), version=Version(last), epoch=Epoch(1))
+        return Claimed(record, Instant(0), newest, tuple(rest[:first_page]), len(rest) > first_page)
+
+
+class Folds:
+    """Remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+        self.applied: list[int] = []
+
+    def apply(self, event: Event) -> None:
+        self.applied.append(event.version)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        return self.state
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+def snapshot(version: int, schema: int = 1) -> Snapshot:
+    """A good one."""
+    return Snapshot({"at": version}, Version(version), Epoch(1), schema, Instant(0))
+
+
+def recover(source: Source, agent: object, *, lifecycle: bool = False, first_page: int = PAGE) -> Any:
+    """Recovers as the host does."""
+    claimed = source.claimed(first_page=first_page)
+    return recover_agent_state(source, claimed, agent, schema=1, lifecycle=lifecycle)
+
+
+def test_the_snapshot_is_used_and_only_the_events_after_it_are_applied() -> None:
+    """Never twice, and none missing."""
+    agent = Folds()
+    recover(Source([event(n) for n in range(1, 8)], [snapshot(4)]), agent)
+    assert (agent.state, agent.applied) == ({"at": 4}, [5, 6, 7])
+
+
+def test_a_history_of_many_pages_is_applied_whole_and_in_order() -> None:
+    """Beyond the page that came with the claim, page by page."""
+    agent = Folds()
+    source = Source([event(n) for n in range(1, 2 * PAGE + 51)])
+    recover(source, agent)
+    assert agent.applied == list(range(1, 2 * PAGE + 51))
+    assert source.pages == 2
+
+
+def test_the_runtimes_own_events_are_passed_over_unless_asked_for() -> None:
+    """They share the stream and its versions, so they are no gap."""
+    events = [event(1, runtime=True), event(2), event(3, runtime=True), event(4)]
+    agent, curious = Folds(), Folds()
+    recover(Source(events), agent)
+    recover(Source(events), curious, lifecycle=True)
+    assert (agent.applied, curious.applied) == ([2, 4], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("missing", [1, 3, 7])
+def test_a_missing_event_is_never_papered_over(missing: int) -> None:
+    """At the start, in the middle, at the end: the error has the position."""
+    source = Source([event(n) for n in range(1, 8)])
+    claimed_last = 7
+    source.stored = [e for e in source.stored if e.version != missing]
+    agent = Folds()
+    record = AgentRecord(AgentSpec(id="a", type="t"), version=Version(claimed_last))
+    claimed = Claimed(record, Instant(0), None, tuple(source.stored), more=False)
+    with pytest.raises(EventIntegrityError) as caught:
+        recover_agent_state(source, claimed, agent, schema=1, lifecycle=False)
+    assert caught.value.fields["version"] == missing
+
+
+def test_damaged_snapshots_are_passed_over_and_counted() -> None:
+    """The next older good one is used, with a longer replay; the damaged one stays where it is."""
+    agent = Folds()
+    kept: list[Snapshot | DamagedSnapshot] = [
+        DamagedSnapshot("checksum", b"x"),
+        DamagedSnapshot("checksum", b"y"),
+        snapshot(2),
+    ]
+    done = recover(Source([event(n) for n in range(1, 6)], kept), agent)
+    assert (agent.state, agent.applied, done.damaged) == ({"at": 2}, [3, 4, 5], 2)
+
+
+def test_without_any_good_snapshot_all_events_are_applied() -> None:
+    """Slower, and right."""
+    agent = Folds()
+    recover(Source([event(n) for n in range(1, 4)], [DamagedSnapshot("checksum", b"x")]), agent)
+    assert (agent.state, agent.applied) == ({}, [1, 2, 3])
+
+
+def test_newer_state_is_never_loaded_by_older_code() -> None:
+    """It is left for a worker that can read it."""
+    with pytest.raises(AresError, match="schema 2") as caught:
+        recover(Source([event(1)], [snapshot(1, schema=2)]), Folds())
+    assert caught.value.code == "newer_state"
+
+
+def test_replay_events_gets_everything_at_once() -> None:
+    """The seed's form: one call, in order."""
+
+    class Replays:
+        def __init__(self) -> None:
+            self.calls: list[list[int]] = []
+
+        def replay_events(self, events: Sequence[Event]) -> None:
+            self.calls.append([e.version for e in events])
+
+    agent = Replays()
+    recover(Source([event(n) for n in range(1, 4)]), agent)
+    assert agent.calls == [[1, 2, 3]]
+
+
+@pytest.mark.spec(86)
+def test_an_agent_without_state_is_left_as_it_is() -> None:
+    """Nothing is read for it."""
+    source = Source([event(1)])
+    assert recover(source, object()).replayed == 0
+    assert source.pages == 0
+
+
+@pytest.mark.spec(93)
+def test_the_seeds_helper_prefers_a_non_empty_snapshot() -> None:
+    """Then it does not ask for the events at all."""
+
+    class Store:
+        def __init__(self, state: Any) -> None:
+            self.state = state
+
+        def load(self, agent_id: str) -> Any:
+            if isinstance(self.state, Exception):
+                raise self.state
+            return self.state
+
+    def never() -> dict[str, Any]:
+        raise AssertionError("events were asked for")
+
+    assert recover_snapshot_or_events(Store({"x": 1}), "a", never) == {"x": 1}
+    nothings: tuple[Any, ...] = (None, {}, OSError("away"))
+    for empty in nothings:
+        assert recover_snapshot_or_events(Store(empty), "a", lambda: {"from": "events"}) == {"from": "events"}

@@ -13,14 +13,19 @@ OWNED_KINDS: dict[str, str] = {
     "agent": "delete_agent removes it, last",
     "audit": "bounded by length and age",
     "config": "the namespace itself",
+    "counters": "bounded by the kinds of counters",
     "deadlines": "its members are: one for each thing that is due",
     "events": "delete_agent removes it",
     "feed": "bounded by length",
+    "hosts": "its members are: one for each hosted agent",
+    "last_sweep": "the namespace itself",
     "inbox": "consumed by the agent; delete_agent removes it",
     "meta": "the namespace itself",
     "runtime": "the namespace itself",
     "snapshots": "the last few are kept; delete_agent removes it",
     "state": "its members are: each agent is in one of them",
+    "streams": "delete_agent or a birth takes its field over",
+    "types": "bounded by the agent types of the deployment",
 }
 
 

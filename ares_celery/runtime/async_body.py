@@ -125,12 +125,21 @@ class AsyncBody:
         self._on_wake()
 
     async def _run(self) -> None:
-        end = await self._live()
-        if not isinstance(end, (Fenced, Crash)):
-            end = await self._orderly_end(end)
-        self._incarnation.on_change(_nothing, _nothing)
-        if not self._done.done():
-            self._done.set_result(end)
+        end: End | None = None
+        try:
+            end = await self._live()
+            if not isinstance(end, (Fenced, Crash)):
+                end = await self._orderly_end(end)
+        except BaseException as error:
+            # A bug of ours must not leave the task's thread waiting for ever.
+            log.exception("agent %s: its end went wrong", self._incarnation.agent_id)
+            end = Crash(agent_failed(self._incarnation.agent_id, error))
+        finally:
+            self._incarnation.on_change(_nothing, _nothing)
+            if self._serving is not None:
+                self._serving.cancel()
+            if not self._done.done():
+                self._done.set_result(Fenced() if end is None else end)
 
     async def _live(self) -> End:
         try:

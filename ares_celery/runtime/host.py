@@ -180,6 +180,10 @@ class ProcessHost:
                 return self._store.claim(agent_id, epoch, token=token, owner=owner, page=PAGE)
             except FencedError as error:
                 return Noop(str(error.fields.get("reason", "fenced")))
+            except EventIntegrityError as error:
+                # The claim itself went well; what it brought along is damaged.
+                self._park(agent_id, f"{epoch}|{token}", error)
+                return Noop("integrity")
             except StoreUnavailableError:
                 if self._clock.monotonic() > until:
                     return Noop("store unavailable")
@@ -189,7 +193,8 @@ class ProcessHost:
         try:
             body = self._recover(incarnation, claimed)
         except EventIntegrityError as error:
-            return self._commit(incarnation, Park(reason=str(error), cause="integrity", fence=incarnation.fence))
+            self._park(incarnation.agent_id, incarnation.fence, error)
+            return Ended(AgentState.PARKED, incarnation.record.incarnation, str(error))
         except (AgentSignal, Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code may raise any
             return self._attempt_failed(incarnation, delivery, error)
         with self._lock:
@@ -237,6 +242,14 @@ class ProcessHost:
             store=self._store,
             report_ill=self._report_ill,
         )
+
+    def _park(self, agent_id: AgentId, fence: str, error: EventIntegrityError) -> None:
+        """Leaves an agent whose history is damaged to a person; the bad bytes stay where they are."""
+        log.error("agent %s is parked: %s", agent_id, error, extra={"agent_id": agent_id})
+        try:
+            self._committer.apply(agent_id, Park(reason=str(error), cause="integrity", fence=fence), patience=_FOR_EVER)
+        except FencedError:
+            log.warning("agent %s: its fence was lost before it could be parked", agent_id)
 
     def _finish(self, incarnation: Incarnation, end: End) -> Outcome:
         fence = incarnation.fence

@@ -532,3 +532,30 @@ def test_a_store_that_comes_back_older_restarts_the_agent_uncharged(
         wait_until(lambda: fold(runtime, "c") > before)
         versions = [event.version for event in runtime.events("c")]
         assert versions == list(range(1, len(versions) + 1))
+
+
+def test_a_damaged_event_parks_the_agent_with_its_position_and_keeps_the_bytes(
+    runtime: Runtime, redis_server: RedisServer
+) -> None:
+    """Bytes that are no event any more: parked, cause integrity, found already by the claim."""
+    runtime.register("counter", Counter)
+    runtime.manager.start_agent(AgentSpec(id="c", type="counter"), wait="running")
+    wait_until(lambda: fold(runtime, "c") > 5)
+    runtime.manager.stop_agent("c")
+    client: Any = redis_server.client()
+    (events,) = client.keys(f"*{runtime.store.namespace}*:events:c")
+    (snapshots,) = client.keys(f"*{runtime.store.namespace}*:snapshots:c")
+    client.delete(snapshots)
+    rest = client.xrange(events, "4-0")
+    client.execute_command("XTRIM", events, "MAXLEN", 0)
+    client.execute_command("XSETID", events, "2-0")
+    client.xadd(events, {"d": b"{damaged", "t": rest[0][1][b"t"]}, id="3-0")
+    for entry, fields in rest:
+        client.xadd(events, fields, id=entry)
+
+    runtime.manager.start_agent("c")
+
+    info = runtime.until("c", "parked")
+    assert info.cause == "integrity"
+    assert "version 3" in info.reason
+    assert client.xrange(events, "3-0", "3-0")[0][1][b"d"] == b"{damaged"

@@ -72,7 +72,7 @@ def test_a_second_terminal_starts_an_agent_and_talks_to_it(terminal: Terminal) -
     assert set(terminal.exports) == {"ARES_REDIS_URL", "ARES_NAMESPACE", "ARES_APP"}
     assert terminal.json("agents", "ask", "first-1", "{}")["total"] % 2 == 0
     assert terminal.json("agents", "show", "first-1")["state"] == "running"
-    assert [agent["id"] for agent in terminal.json("agents", "ls")] == ["first-1"]
+    assert "first-1" in [agent["id"] for agent in terminal.json("agents", "ls")]
     assert terminal.json("agents", "events", "first-1", "-n", "2")[1]["payload"] == {"by": 2}
     assert terminal.json("runtime", "status")["state"] == "running"
     assert len(terminal.json("supervisor", "status")["processes"]) == 2

@@ -82,7 +82,7 @@ def test_sigterm_hands_agents_over_and_the_worker_ends_in_order(pool: str, fleet
     fleet.start("plain", "p")
     fleet.worker("a2", AGENTS_ONLY, pool=pool, slots=4)
 
-    assert first.terminate(8) == 0
+    assert first.terminate(20) == 0
 
     for agent_id in ("c", "p"):
         info = fleet.until(agent_id, "running", incarnation=2)
@@ -101,7 +101,7 @@ def test_a_sigterm_to_the_whole_process_group_is_the_same(pool: str, fleet: Cele
     if pool == "prefork":
         os.kill(host, signal.SIGTERM)
 
-    assert worker.popen.wait(8) == 0
+    assert worker.popen.wait(20) == 0
     info = fleet.info("c")
     assert (info.state, info.restarts, info.charged) == ("starting", 0, 0)
     assert [event.payload["reason"] for event in fleet.events("c", "agent.stopped")] == ["drain"]
@@ -126,7 +126,7 @@ def test_a_cold_shutdown_hands_agents_over_too(fleet: CeleryFleet) -> None:
     fleet.start("counter", "c")
 
     worker.signal(signal.SIGQUIT)
-    worker.popen.wait(10)
+    worker.popen.wait(20)
 
     info = fleet.info("c")
     assert (info.state, info.charged) == ("starting", 0)
@@ -185,4 +185,4 @@ def test_other_pools_start_and_run_an_agent(pool: str, fleet: CeleryFleet) -> No
     worker = fleet.worker("a1", AGENTS_ONLY, pool=pool, slots=4)
     fleet.start("counter", "c")
     wait_until(lambda: len(fleet.events("c", "counter.ticked")) > 2)
-    assert worker.terminate(15) == 0
+    assert worker.terminate(20) == 0

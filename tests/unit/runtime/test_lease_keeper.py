@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -62,7 +63,7 @@ class Kept:
     def __init__(self) -> None:
         self.clock, self.store, self.hosted = Clock(), Store(), HostedSet()
         self.config = RuntimeConfig(heartbeat_interval=1, lease_ttl=4)
-        self.keeper = LeaseKeeper(self.store, self.hosted, self.config, self.clock)  # type: ignore[arg-type]
+        self.keeper = LeaseKeeper(cast("Any", self.store), self.hosted, self.config, self.clock)
         self.incarnation = incarnation()
         self.hosted.add(self.incarnation)
         self.told: list[str] = []

@@ -4,3 +4,7 @@ A module that defines agents with ``@agent`` is named here, or in ``ARES_AGENT_M
 """
 
 from __future__ import annotations
+
+from workers import demo
+
+__all__ = ["demo"]

@@ -23,8 +23,9 @@ _TERM_DELAY: Final = 0.1
 class DrainLine:
     """One line from the main process to itself and its pool children: closed once, when the worker shuts down.
 
-    Made before the children are forked. Each child closes its copy of the writing end, so when the main process closes
-    the last one, or dies, all readers see the end of the file.
+    Made before the children are forked. Each child closes its copy of the writing end. The main process writes a word,
+    which nobody takes out, and closes: all readers see both. When it dies instead they see the end without a word:
+    that is no drain, as the children are about to be killed too, and a release half made would only be in the way.
     """
 
     def __init__(self) -> None:
@@ -38,11 +39,14 @@ class DrainLine:
         """Says that the worker shuts down; safe in a signal handler, a second call changes nothing."""
         write, self._write = self._write, -1
         if write >= 0:
+            os.write(write, b"!")
             os.close(write)
 
     def become_child(self) -> None:
         """Closes this process's copy of the writing end and makes its own hint line; first thing after a fork."""
-        self.begin()
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
         self._thread = None
         for file in (self._hint_read, self._hint_write):
             os.close(file)
@@ -58,7 +62,7 @@ class DrainLine:
     @property
     def is_worker_ending(self) -> bool:
         """The whole worker shuts down."""
-        return bool(select.select([self._read], [], [], 0)[0])
+        return _has_word(self._read, 0)
 
     @property
     def is_draining(self) -> bool:
@@ -72,8 +76,12 @@ class DrainLine:
             self._thread.start()
 
     def _wait(self, on_drain: Callable[[], None]) -> None:
-        # select and not read: gevent knows how to wait with it.
-        select.select([self._read, self._hint_read], [], [])
+        while not self.is_draining:
+            # select and not read: gevent knows how to wait with it, and the word stays for the others.
+            readable, _, _ = select.select([self._read, self._hint_read], [], [])
+            if self._read in readable and not self.is_draining:
+                log.warning("the worker's main process is gone; this child does not drain")
+                select.select([self._hint_read], [], [])
         log.info("draining: agents snapshot and release, none is taken any more")
         try:
             on_drain()
@@ -106,3 +114,10 @@ class DrainLine:
                 timer = threading.Timer(_TERM_DELAY, os.kill, (os.getpid(), signal.SIGTERM))
                 timer.daemon = True
                 timer.start()
+
+
+def _has_word(file: int, timeout_ms: int) -> bool:
+    """True when something was written: the end of the file alone is none."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return any(event & select.POLLIN for _, event in poll.poll(timeout_ms))

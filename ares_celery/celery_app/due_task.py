@@ -16,13 +16,18 @@ from ares_celery.errors import AresError, OperationNotSupportedError
 if TYPE_CHECKING:
     from celery.result import AsyncResult
 
+    _Task = Task[..., Any]
+else:
+    # Only newer versions of Celery are generic when they run.
+    _Task = Task
+
 __all__ = ["TIME_LIMIT", "AgentTask", "AresTask"]
 
 #: Seconds, ten years. None and 0 fall back to the fleet's task_time_limit, which would kill agents.
 TIME_LIMIT: Final = 10 * 365 * 24 * 3600
 
 
-class AresTask(Task[..., Any]):
+class AresTask(_Task):
     """Options that all our tasks carry themselves, whatever the settings of the app they live in."""
 
     abstract = True

@@ -212,10 +212,10 @@ def ask(
     if output == "json":
         print_json(answer)
     else:
-        click.echo(clean(answer) if isinstance(answer, str) else clean_json(answer))
+        click.echo(clean(answer) if isinstance(answer, str) else _pretty(answer))
 
 
-def clean_json(value: object) -> str:
+def _pretty(value: object) -> str:
     """A JSON value over several lines, for people."""
     import json
 

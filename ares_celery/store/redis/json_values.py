@@ -47,7 +47,7 @@ def encode_json(value: object, *, what: str, agent_id: str) -> tuple[bytes, Any]
         decoded = _decoder.decode(data)
         # The encoder is generous: tuples become lists, dates texts, NaN null. Nothing that was bent comes back equal.
         faithful = bool(decoded == plain)
-    except (TypeError, ValueError, OverflowError, RecursionError):
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         faithful, data, decoded = False, b"", None
     if not faithful:
         raise UnserialisableError(what=what, agent_id=agent_id, problem=_problem(plain))

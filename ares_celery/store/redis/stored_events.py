@@ -140,7 +140,7 @@ def decode_entry(stream_id: str, entry: Sequence[Any]) -> Event:
     try:
         read = _decoder.decode(values[b"d"])
         time = to_datetime(int(values[b"t"]))
-    except (KeyError, ValueError, OverflowError) as error:
+    except (KeyError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise EventIntegrityError(agent_id=stream_id, version=version, problem=str(error)) from error
     metadata = read.metadata or NO_METADATA
     return Event(

@@ -70,6 +70,22 @@ def test_it_reaches_children_that_were_forked_before(line: DrainLine) -> None:
     assert [exit_code(pid) for pid in children] == [0, 0]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_death_of_the_main_process_is_no_drain(line: DrainLine) -> None:
+    """Its children are about to be killed too: a release that is half made would only be in the way."""
+
+    def wait_for_drain() -> int:
+        told = threading.Event()
+        line.become_child()
+        line.watch(told.set)
+        return 1 if told.wait(0.5) or line.is_draining else 0
+
+    child = run_child(wait_for_drain)
+    os.close(line._write)
+    line._write = -1
+    assert exit_code(child) == 0
+
+
 def test_a_hint_drains_this_process_alone(line: DrainLine) -> None:
     """The worker goes on."""
     told = threading.Event()

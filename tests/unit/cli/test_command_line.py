@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -62,9 +63,15 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> RecordingManager:
     return made
 
 
+def _runner() -> CliRunner:
+    """Keeps stdout and stderr apart, which older versions of click have to be told."""
+    options: Any = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+    return CliRunner(**options)
+
+
 def run(*arguments: str) -> Any:
     """Run the command line in this process."""
-    return CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    return _runner().invoke(cli, arguments, catch_exceptions=False)
 
 
 # -- the tree ----------------------------------------------------------------------------------------------------------
@@ -140,7 +147,7 @@ def test_the_app_of_celery_s_own_command_line_is_used(manager: RecordingManager)
         seen.append(session.app)
 
     try:
-        CliRunner().invoke(cli, ["probe"], obj=SimpleNamespace(app=app), catch_exceptions=False)
+        _runner().invoke(cli, ["probe"], obj=SimpleNamespace(app=app), catch_exceptions=False)
     finally:
         del cli.commands["probe"]
 

@@ -20,7 +20,7 @@ from ares_celery.store.base import Claimed, DamagedSnapshot
 def event(version: int, *, runtime: bool = False) -> Event:
     """One stored event; its payload is its version."""
     metadata = {"module": "runtime"} if runtime else {}
-    return Event(f"e{version}", "a", Version(version), "t", {"v": version}, datetime.now(UTC), 1, metadata)
+    return Event(f"e{version}", "a", Version(version), "t", {"v": version}, datetime(2026, 1, 1, tzinfo=UTC), 1, metadata)
 
 
 class Source:

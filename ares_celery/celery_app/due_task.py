@@ -100,7 +100,7 @@ class AgentTask(AresTask):
     if not TYPE_CHECKING:
         # Celery's property also sets the backend of one task; ours is the process's.
         @property
-        def backend(self) -> Any:
+        def backend(self) -> Any:  # noqa: ANN401 - any of Celery's backends
             """Where results go: one backend a process; see `Wiring.result_backend`."""
             # Late, as the wiring imports what imports this.
             from ares_celery.celery_app.wiring import wiring_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from celery.worker.request import Request
 
@@ -26,7 +26,9 @@ def _shown(kwargs: Mapping[str, Any]) -> str:
         >>> _shown({"agent": {"id": "counter-1", "config": {"token": "x"}}, "reason": "why"})
         "{'agent': 'counter-1', 'reason': …}"
     """
-    agent = kwargs.get("agent")
-    known = {"agent_id": kwargs.get("agent_id"), "agent": agent.get("id") if isinstance(agent, dict) else agent}
+    agent: Any = kwargs.get("agent")
+    known: dict[str, Any] = {"agent_id": kwargs.get("agent_id"), "agent": agent}
+    if isinstance(agent, Mapping):
+        known["agent"] = cast("Mapping[str, Any]", agent).get("id")
     parts = (f"{name!r}: {str(known[name])[:200]!r}" if known.get(name) else f"{name!r}: …" for name in kwargs)
     return "{" + ", ".join(parts) + "}"

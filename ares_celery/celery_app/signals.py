@@ -21,6 +21,7 @@ from celery.signals import (
 
 from ares_celery.agents.registry import load_modules
 from ares_celery.celery_app.drain import DrainLine
+from ares_celery.celery_app.inherited import broker_ports, let_go_of_sockets
 from ares_celery.celery_app.log import tag_handlers
 from ares_celery.celery_app.names import CONTROL_QUEUE, SUPERVISION_QUEUE, queue_kind
 from ares_celery.celery_app.services import WorkerServices
@@ -63,6 +64,7 @@ class _WorkerHooks:
         self._wiring = wiring
         self._worker = worker
         self._hosts_agents = hosts_agents
+        self._broker_ports = broker_ports(wiring.app)
         self._pid = os.getpid()
 
     def connect(self) -> None:
@@ -115,6 +117,7 @@ class _WorkerHooks:
             return
         wiring.is_pool_child = True
         lead_process_group()
+        let_go_of_sockets(self._broker_ports)
         wiring.drain.become_child()
         wiring.drain.watch(wiring.drain_host)
         if self._hosts_agents:

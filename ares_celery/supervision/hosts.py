@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +22,8 @@ log: Final = logging.getLogger(__name__)
 
 #: How often hosts are reported and read.
 _INTERVAL: Final = timedelta(seconds=1)
+#: From the exit of a pool child until it is told: time for a killed main process to be gone for good.
+_SIBLING_GRACE: Final = timedelta(milliseconds=50)
 _NOBODY: Final[frozenset[ProcessIdentity]] = frozenset()
 
 
@@ -114,9 +117,31 @@ class HostWatch:
             self._tenants.pop(identity, None)
 
     def exited(self, identity: ProcessIdentity) -> None:
-        """Tells the desk; called by the watcher."""
+        """Tells the desk; called by the watcher.
+
+        A pool child is told of a moment later. When its whole worker was killed, the main process may still be on its
+        way out: only then is it known how many tenants were lost, and until then Redis would hand the messages that
+        bring them back to a connection of the dead. A child that was killed alone is told of by its own main process.
+        """
         self._gone.add(identity)
+        if not self._is_child(identity):
+            self._tell(identity)
+            return
+        timer = threading.Timer(_SIBLING_GRACE.total_seconds(), self._tell, (identity,))
+        timer.daemon = True
+        timer.start()
+
+    def _tell(self, identity: ProcessIdentity) -> None:
         self._desk.report_exit(identity, tenants=self._tenants_lost_with(identity))
+
+    def _is_child(self, identity: ProcessIdentity) -> bool:
+        siblings = self._siblings(identity)
+        return len(siblings) > 1 and _oldest(siblings) != identity
+
+    def _siblings(self, identity: ProcessIdentity) -> list[ProcessIdentity]:
+        """The processes of its worker, itself included, as far as they are known."""
+        worker = self._workers.get(identity, "")
+        return [other for other, name in list(self._workers.items()) if worker and name == worker]
 
     def _tenants_lost_with(self, identity: ProcessIdentity) -> int:
         """How many agents went down with the process: those of its whole worker, if that has ended too.
@@ -124,10 +149,9 @@ class HostWatch:
         A pool child that is killed alone leaves its worker running; when the worker is killed, its children follow, and
         at that moment at least their parent has ended already.
         """
-        worker = self._workers.get(identity, "")
         # Copied in one step, as the looking thread changes it.
         tenants = dict(self._tenants)
-        siblings = [other for other, name in list(self._workers.items()) if worker and name == worker]
+        siblings = self._siblings(identity)
         alone = max(1, tenants.get(identity, 1))
         if len(siblings) <= 1 or self._parent_lives(identity, siblings):
             return alone
@@ -135,8 +159,13 @@ class HostWatch:
 
     def _parent_lives(self, identity: ProcessIdentity, siblings: Collection[ProcessIdentity]) -> bool:
         """True while the worker's main process runs: the oldest of its processes."""
-        main = min(siblings, key=lambda sibling: (sibling.start_ticks, sibling.pid))
+        main = _oldest(siblings)
         return main != identity and not has_ended(main)
+
+
+def _oldest(siblings: Collection[ProcessIdentity]) -> ProcessIdentity:
+    """The main process of a worker: it was there before its children."""
+    return min(siblings, key=lambda sibling: (sibling.start_ticks, sibling.pid))
 
 
 def has_ended(identity: ProcessIdentity) -> bool:

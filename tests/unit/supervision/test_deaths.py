@@ -183,10 +183,12 @@ def test_a_pool_child_counts_for_itself_while_its_worker_lives(world: World) -> 
     world.store.reported[main.encode()] = "peer@here"
     watch.look()
     watch.exited(children[0])
+    wait_until(lambda: len(told.exits) == 1, "the first to be told of")
     del world.store.reported[main.encode()]
     world.store.reported[dead_main.encode()] = "peer@here"
     watch.look()
     watch.exited(children[1])
+    wait_until(lambda: len(told.exits) == 2, "the second to be told of")
     assert [tenants for _, tenants in told.exits] == [1, 2]
 
 

@@ -195,6 +195,7 @@ class RuntimeConfig(BaseModel):
             stable_after=own.stable_after or self.stable_after,
             agent_stop_timeout=self.agent_stop_timeout,
             start_timeout=self.start_timeout,
+            restore_timeout=self.restore_timeout,
             lease_ttl=self.lease_ttl,
         )
 

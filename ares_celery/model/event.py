@@ -9,6 +9,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Literal, NewType
 
+import msgspec
+
 from ares_celery.ids import Version
 
 __all__ = [
@@ -81,13 +83,12 @@ class Event:
     metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True):
     """A fact that is to be stored; the store gives it version, time and, where absent, an id."""
 
     type: str
     payload: Mapping[str, Any]
-    metadata: Mapping[str, Any] = field(default_factory=_no_metadata)
+    metadata: Mapping[str, Any] = NO_METADATA
     id: str = ""
 
 

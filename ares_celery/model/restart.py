@@ -47,6 +47,7 @@ class LifecyclePolicy:
     stable_after: timedelta
     agent_stop_timeout: timedelta
     start_timeout: timedelta
+    restore_timeout: timedelta
     lease_ttl: timedelta
 
 

@@ -112,7 +112,7 @@ def hang_due(situation: Situation, command: Command) -> Plan:
         _ended(
             situation,
             command,
-            "recovery took longer than start_timeout",
+            "recovery took longer than it may (start_timeout, restore_timeout)",
             DeathCause.HUNG,
             claimable_after=lease_end(situation),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import cast
 
 from ares_celery.clock import micros
@@ -51,11 +52,17 @@ def claim(situation: Situation, command: Command) -> Plan:
     )
     deadlines: dict[Deadline, Instant | None] = {
         Deadline.LEASE: Instant(situation.now + micros(situation.policy.lease_ttl)),
-        Deadline.HANG: Instant(situation.now + micros(situation.policy.start_timeout)),
+        Deadline.HANG: Instant(situation.now + micros(_limit(situation, record))),
         Deadline.NUDGE: None,
         Deadline.ATTEMPT: None,
     }
     return Plan(command, record, after, deadlines=deadlines)
+
+
+def _limit(situation: Situation, record: AgentRecord) -> timedelta:
+    """How long the incarnation may take until its code runs."""
+    policy = situation.policy
+    return policy.restore_timeout if record.state is AgentState.RESURRECTING else policy.start_timeout
 
 
 def _claim_refusal(situation: Situation, asked: commands.Claim, record: AgentRecord) -> str:

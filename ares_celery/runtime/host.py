@@ -36,7 +36,7 @@ from ares_celery.runtime.offspring import end_offspring
 from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
 from ares_celery.runtime.ports import Wakeups
 from ares_celery.runtime.process_identity import ProcessIdentity
-from ares_celery.runtime.recovery import PAGE, recover_agent_state
+from ares_celery.runtime.recovery import PAGE, ReplayPolicy, recover_agent_state
 from ares_celery.runtime.sync_body import SyncBody
 from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
 
@@ -220,7 +220,12 @@ class ProcessHost:
         spec = claimed.record.spec
         agent_type = self._registry.get(spec.type)
         agent = agent_type.create(spec)
-        recover_agent_state(self._store, claimed, agent, schema=agent_type.schema, lifecycle=spec.replay_lifecycle)
+        policy = ReplayPolicy(
+            lifecycle=spec.replay_lifecycle,
+            newest=self._config.max_replay_events if self._config.replay_overflow == "newest" else 0,
+            forgive=self._config.integrity == "warn",
+        )
+        recover_agent_state(self._store, claimed, agent, schema=agent_type.schema, policy=policy)
         if colour_of(agent, spec.type):
             loop, store = self._loop_and_store()
             return AsyncBody(

@@ -14,7 +14,15 @@ from ares_celery.model.event import Event, ReadOptions, is_runtime_event
 from ares_celery.model.snapshot import Snapshot
 from ares_celery.store.base import Claimed, DamagedSnapshot, EventStore
 
-__all__ = ["PAGE", "Recovered", "RecoverySource", "recover_agent_state", "recover_snapshot_or_events", "replayable"]
+__all__ = [
+    "PAGE",
+    "Recovered",
+    "RecoverySource",
+    "ReplayPolicy",
+    "recover_agent_state",
+    "recover_snapshot_or_events",
+    "replayable",
+]
 
 log = logging.getLogger(__name__)
 #: Events read in one round trip: bounds memory, and costs about one call a thousand events.
@@ -42,6 +50,21 @@ class RecoverySource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayPolicy:
+    """How the events after the snapshot are handed over.
+
+    Attributes:
+        lifecycle: The runtime's own events are handed over too.
+        newest: At most so many, the newest; 0 = all of them, whatever their number.
+        forgive: A gap is logged and passed over instead of ending the recovery.
+    """
+
+    lifecycle: bool = False
+    newest: int = 0
+    forgive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """What recovery did.
 
@@ -62,7 +85,7 @@ def replayable(event: Event, *, lifecycle: bool) -> bool:
 
 
 def recover_agent_state(
-    source: RecoverySource, claimed: Claimed, agent: Agent, *, schema: int, lifecycle: bool
+    source: RecoverySource, claimed: Claimed, agent: Agent, *, schema: int, policy: ReplayPolicy
 ) -> Recovered:
     """Gives a new instance the state that its events say.
 
@@ -83,8 +106,12 @@ def recover_agent_state(
         return Recovered(snapshot, 0, damaged)
     after = snapshot.version if snapshot else Version(0)
     used_claim = not damaged and (snapshot is not None or claimed.snapshot is None)
-    events = _events(source, claimed, after, first_page=claimed.events if used_claim else None)
-    wanted = (event for event in events if replayable(event, lifecycle=lifecycle))
+    if policy.newest and claimed.record.version - after > policy.newest:
+        skipped = claimed.record.version - policy.newest - after
+        log.warning("agent %s: %d older events are not replayed (replay_overflow)", claimed.record.id, skipped)
+        after, used_claim = Version(claimed.record.version - policy.newest), False
+    events = _events(source, claimed, after, first_page=claimed.events if used_claim else None, forgive=policy.forgive)
+    wanted = (event for event in events if replayable(event, lifecycle=policy.lifecycle))
     return Recovered(snapshot, _fold(agent, wanted), damaged)
 
 
@@ -114,7 +141,7 @@ def _newest_good(source: RecoverySource, claimed: Claimed, agent: Agent) -> tupl
 
 
 def _events(
-    source: RecoverySource, claimed: Claimed, after: Version, *, first_page: Sequence[Event] | None
+    source: RecoverySource, claimed: Claimed, after: Version, *, first_page: Sequence[Event] | None, forgive: bool
 ) -> Iterator[Event]:
     """Events with versions after ``after`` up to that of the claim, page by page, each checked for gaps."""
     agent_id, last = claimed.record.id, claimed.record.version
@@ -122,13 +149,20 @@ def _events(
     page = first_page if first_page is not None else _page(source, agent_id, position, last)
     while position < last:
         if not page:
-            raise EventIntegrityError(agent_id=agent_id, version=position + 1, problem="events are missing")
+            _on_gap(agent_id, position + 1, last, forgive=forgive)
+            return
         for event in page:
             if event.version != position + 1:
-                raise EventIntegrityError(agent_id=agent_id, version=position + 1, problem="events are missing")
+                _on_gap(agent_id, position + 1, event.version - 1, forgive=forgive)
             position = event.version
             yield event
         page = _page(source, agent_id, position, last) if position < last else ()
+
+
+def _on_gap(agent_id: AgentId, first: int, last: int, *, forgive: bool) -> None:
+    if not forgive:
+        raise EventIntegrityError(agent_id=agent_id, version=first, problem="events are missing")
+    log.error("agent %s: events %d to %d are missing; recovery goes on (integrity=warn)", agent_id, first, last)
 
 
 def _page(source: RecoverySource, agent_id: AgentId, position: int, last: int) -> tuple[Event, ...]:

@@ -182,6 +182,7 @@ def claim(  # noqa: PLR0913 - the parts of one write
     owner: Owner,
     lease_ttl: timedelta,
     start_timeout: timedelta,
+    restore_timeout: timedelta,
     page: int,
 ) -> Call[Claimed]:
     """Takes the fence of an epoch and loads what recovery needs."""
@@ -207,6 +208,7 @@ def claim(  # noqa: PLR0913 - the parts of one write
             micros(lease_ttl),
             micros(start_timeout),
             page + 1,  # one more than wanted shows whether there are more
+            micros(restore_timeout),
         ),
     )
 

@@ -82,6 +82,7 @@ class RedisAgentStore(Part):
             owner=owner,
             lease_ttl=config.lease_ttl,
             start_timeout=config.start_timeout,
+            restore_timeout=config.restore_timeout,
             page=page,
         )
         return self._bound.client.run(call)

@@ -13,14 +13,16 @@ from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentRecord, AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.snapshot import Snapshot
-from ares_celery.runtime.recovery import PAGE, recover_agent_state, recover_snapshot_or_events
+from ares_celery.runtime.recovery import PAGE, ReplayPolicy, recover_agent_state, recover_snapshot_or_events
 from ares_celery.store.base import Claimed, DamagedSnapshot
 
 
 def event(version: int, *, runtime: bool = False) -> Event:
     """One stored event; its payload is its version."""
     metadata = {"module": "runtime"} if runtime else {}
-    return Event(f"e{version}", "a", Version(version), "t", {"v": version}, datetime(2026, 1, 1, tzinfo=UTC), 1, metadata)
+    return Event(
+        f"e{version}", "a", Version(version), "t", {"v": version}, datetime(2026, 1, 1, tzinfo=UTC), 1, metadata
+    )
 
 
 class Source:
@@ -85,10 +87,9 @@ def snapshot(version: int, schema: int = 1) -> Snapshot:
     return Snapshot({"at": version}, Version(version), Epoch(1), schema, Instant(0))
 
 
-def recover(source: Source, agent: object, *, lifecycle: bool = False, first_page: int = PAGE) -> Any:
+def recover(source: Source, agent: object, **policy: Any) -> Any:
     """Recovers as the host does."""
-    claimed = source.claimed(first_page=first_page)
-    return recover_agent_state(source, claimed, agent, schema=1, lifecycle=lifecycle)
+    return recover_agent_state(source, source.claimed(), agent, schema=1, policy=ReplayPolicy(**policy))
 
 
 def test_the_snapshot_is_used_and_only_the_events_after_it_are_applied() -> None:
@@ -126,8 +127,25 @@ def test_a_missing_event_is_never_papered_over(missing: int) -> None:
     record = AgentRecord(AgentSpec(id="a", type="t"), version=Version(claimed_last))
     claimed = Claimed(record, Instant(0), None, tuple(source.stored), more=False)
     with pytest.raises(EventIntegrityError) as caught:
-        recover_agent_state(source, claimed, agent, schema=1, lifecycle=False)
+        recover_agent_state(source, claimed, agent, schema=1, policy=ReplayPolicy())
     assert caught.value.fields["version"] == missing
+
+
+def test_a_gap_is_passed_over_only_where_that_was_chosen(caplog: pytest.LogCaptureFixture) -> None:
+    """integrity=warn: the rest is applied, and a line says what is missing."""
+    source = Source([event(n) for n in (1, 2, 5, 6)])
+    agent = Folds()
+    recover(source, agent, forgive=True)
+    assert agent.applied == [1, 2, 5, 6]
+    assert "events 3 to 4 are missing" in caplog.text
+
+
+def test_only_the_newest_are_replayed_only_where_that_was_chosen(caplog: pytest.LogCaptureFixture) -> None:
+    """replay_overflow=newest: the older ones are skipped, and a line says how many."""
+    agent = Folds()
+    recover(Source([event(n) for n in range(1, 11)]), agent, newest=3)
+    assert agent.applied == [8, 9, 10]
+    assert "7 older events" in caplog.text
 
 
 def test_damaged_snapshots_are_passed_over_and_counted() -> None:

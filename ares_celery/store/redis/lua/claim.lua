@@ -12,8 +12,9 @@
 -- ARGV[5] its worker
 -- ARGV[6] its task id
 -- ARGV[7] microseconds of a lease
--- ARGV[8] microseconds until recovery counts as hung
+-- ARGV[8] microseconds until the recovery of a first start counts as hung
 -- ARGV[9] most events of the reply
+-- ARGV[10] microseconds until the recovery of a resurrection counts as hung
 -- Reply: {'claimed' | 'repeated', now, record as flat field list, newest snapshot or nil, events after it}
 --        or {'refused', reason}.
 
@@ -53,7 +54,8 @@ if not repeated then
     'owner_task_id', ARGV[6], 'incarnation', raised(record[7]), 'attempt', raised(record[8]),
     'revision', raised(record[9]), 'claimed_at', now)
   redis.call('ZREM', KEYS[3], 'nudge|' .. ARGV[1], 'attempt|' .. ARGV[1])
-  redis.call('ZADD', KEYS[3], after(ARGV[7]), 'lease|' .. ARGV[1], after(ARGV[8]), 'hang|' .. ARGV[1])
+  local limit = record[3] == 'resurrecting' and ARGV[10] or ARGV[8]
+  redis.call('ZADD', KEYS[3], after(ARGV[7]), 'lease|' .. ARGV[1], after(limit), 'hang|' .. ARGV[1])
 end
 
 local snapshot = redis.call('LINDEX', KEYS[6], 0)

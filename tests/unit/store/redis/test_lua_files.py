@@ -54,6 +54,7 @@ def calls() -> Iterator[Call[Any]]:
         owner=Owner("i", "w", "t"),
         lease_ttl=timedelta(1),
         start_timeout=timedelta(1),
+        restore_timeout=timedelta(1),
         page=1,
     )
     yield agent_calls.renew(

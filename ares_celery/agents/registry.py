@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
-from ares_celery.agents.contract import Agent, AgentFactory
+from ares_celery.agents.contract import Agent
 from ares_celery.errors import AgentTypeError, InvalidConfigError, UnknownAgentTypeError
 from ares_celery.model.agent import AgentSpec
 
@@ -35,7 +35,7 @@ class AgentType:
     """
 
     name: str
-    factory: AgentFactory
+    factory: Callable[..., Any]
     concurrency: int
     schema: int
 
@@ -92,7 +92,7 @@ class Registry:
         """Begins empty."""
         self._types: dict[str, AgentType] = {}
 
-    def register(self, name: str, factory: AgentFactory, *, concurrency: int = 1, schema: int = 1) -> AgentType:
+    def register(self, name: str, factory: Callable[..., Any], *, concurrency: int = 1, schema: int = 1) -> AgentType:
         """Adds a type; again from the same module and name it is replaced.
 
         Raises:
@@ -113,7 +113,7 @@ class Registry:
         self._types[name] = made
         return made
 
-    def replace(self, name: str, factory: AgentFactory) -> AgentType:
+    def replace(self, name: str, factory: Callable[..., Any]) -> AgentType:
         """Adds a type, or gives a known one another factory on purpose: the seed's register and restore do."""
         known = self._types.pop(name, None)
         try:
@@ -162,7 +162,7 @@ class Registry:
         return {name: _parameters(known.factory) for name, known in self._types.items()}
 
 
-def _parameters(factory: AgentFactory) -> Mapping[str, Any]:
+def _parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
     try:
         parameters = list(inspect.signature(factory).parameters.values())[1:]
     except (TypeError, ValueError):
@@ -202,7 +202,7 @@ def agent(type: str, /, *, concurrency: int = 1, schema: int = 1) -> Callable[[F
     """
 
     def register(factory: F) -> F:
-        REGISTRY.register(type, cast("AgentFactory", factory), concurrency=concurrency, schema=schema)
+        REGISTRY.register(type, factory, concurrency=concurrency, schema=schema)
         return factory
 
     return register

@@ -50,7 +50,7 @@ def test_an_agent_whose_prefork_child_is_killed_runs_again(fleet: Fleet) -> None
 
 
 def test_fifty_agents_of_a_killed_threads_worker_run_again(fleet: Fleet) -> None:
-    """SIGKILL of a worker with 50 agents: all are back on another one, none charged: nobody knows whose fault it was."""
+    """SIGKILL of a worker with 50 agents: all are back on another one, none charged: whose fault was it?"""
     doomed = fleet.worker("doomed", [AGENTS], slots=60)
     ids = start_tickers(fleet, 50, every=0.3)
     fleet.worker("standby", slots=60)

@@ -68,7 +68,6 @@ def test_an_append_whose_reply_is_lost_is_stored_once_and_the_agent_goes_on(flee
     assert_went_on(fleet, ids)
 
 
-@pytest.mark.spec(61)
 def test_a_redis_that_dies_and_comes_back_with_its_file_costs_no_agent(
     make_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:

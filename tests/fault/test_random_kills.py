@@ -1,4 +1,7 @@
-"""The sample agent of the documentation over a slow network, its processes killed at random times."""
+"""The sample agent of the documentation over a slow network, its processes killed at random times.
+
+FAULT_KILLS and FAULT_SEED in the environment choose how often, and by which chance.
+"""
 
 from __future__ import annotations
 

@@ -50,6 +50,12 @@ def assert_fenced_from_the_verdict_on(fleet: Fleet, agent_id: str, old_epoch: in
     fleet.check_streams(agent_id)
 
 
+def has_ended(zombie: Process, agent_id: str) -> bool:
+    """The worker says that the agent's task is over, and that it was fenced."""
+    lines = [line for line in zombie.log().splitlines() if f"('{agent_id}'" in line]
+    return any("succeeded" in line and "{'noop': 'fenced'}" in line for line in lines)
+
+
 def freeze_until_taken_over(fleet: Fleet, zombie: Process, ids: list[str]) -> None:
     """SIGSTOP beyond the lease, until every agent ticks elsewhere."""
     zombie.freeze()
@@ -71,6 +77,7 @@ def test_a_worker_that_wakes_up_after_its_agents_moved_writes_nothing_and_ends_t
         fleet.manager.start_agent(AgentSpec(id=agent_id, type="ticker", config=config), wait="running")
     fleet.manager.start_agent(AgentSpec(id="p", type="parent"), wait="running")
     child = int(fleet.manager.process("p", "pids")["child"])
+    within = fleet.config.heartbeat_interval.total_seconds() + SLACK
     epochs = {agent_id: fleet.info(agent_id).epoch for agent_id in ids}
     fleet.worker("standby", slots=8)
 
@@ -79,11 +86,13 @@ def test_a_worker_that_wakes_up_after_its_agents_moved_writes_nothing_and_ends_t
     thawed = time.monotonic()
     zombie.thaw()
 
-    fleet.wait(lambda: zombie.log().count("{'noop': 'fenced'}") == TICKERS + 1, "the old incarnations to end")
+    fleet.wait(lambda: all(has_ended(zombie, agent_id) for agent_id in ids), "the old incarnations to end")
+    assert time.monotonic() - thawed <= within
+    fleet.wait(lambda: has_ended(zombie, "p"), "the old incarnation to end, and with it what it started")
     for agent_id in ids:
         fleet.until_ticks(agent_id, fleet.ticks(agent_id) + 20)
     late = [line.at - thawed for line in read_journal(journal) if line.incarnation == 1 and line.at > thawed]
-    assert max(late, default=0.0) <= fleet.config.heartbeat_interval.total_seconds() + SLACK
+    assert max(late, default=0.0) <= within
     for agent_id in ids:
         assert_fenced_from_the_verdict_on(fleet, agent_id, epochs[agent_id])
     assert zombie.alive

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -233,6 +234,47 @@ def test_a_forked_child_has_connections_of_its_own(redis_server: RedisServer, na
         versions = [append(store, fence, number, expected=1) for number in range(200)]
         assert versions == [[number] for number in range(2, 202)]
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_connection_that_the_server_closed_is_made_anew(redis_server: RedisServer, namespace: str) -> None:
+    """As servers and firewalls close idle ones: the next append finds it out before it sends, and is no error."""
+    client: Any = redis_server.client()
+    with opened(redis_server.url, namespace) as store:
+        fence = run(run_namespace(store))
+        for number in range(1, 4):
+            assert append(store, fence, number, expected=number) == [number + 1]
+            assert client.execute_command("CLIENT", "KILL", "TYPE", "normal")
+    client.close()
+
+
+def test_an_answer_that_nobody_read_is_taken_for_no_other(redis_server: RedisServer) -> None:
+    """Whoever was stopped between sending and reading leaves an answer; the next caller gets its own all the same."""
+    driver: Any = connections.Connector.to(redis_server.url).driver(connections=1)
+    driver.execute_command("PING")
+    pool = driver.connection_pool
+    stopped = pool.take()
+    stopped.send_command("ECHO", "not for you")
+    wait_until(stopped.can_read)
+    pool.give_back(stopped)
+    assert driver.execute_command("XRANGE", "nothing", "-", "+") == []
+    driver.close()
+
+
+def test_a_pool_that_is_used_up_is_waited_for(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller gets the connection that another gives back, and an error when none does in time."""
+    monkeypatch.setattr(connections, "SOCKET_TIMEOUT", 0.3)
+    driver: Any = connections.Connector.to(redis_server.url).driver(connections=1)
+    driver.execute_command("PING")
+    pool = driver.connection_pool
+    taken = pool.take()
+    assert pool.take() is None
+    with pytest.raises(redis.ConnectionError, match="No connection available"):
+        driver.execute_command("XRANGE", "nothing", "-", "+")
+    with ThreadPoolExecutor(1) as others:
+        waiting = others.submit(driver.execute_command, "XRANGE", "nothing", "-", "+")
+        pool.give_back(taken)
+        assert waiting.result(timeout=5) == []
+    driver.close()
 
 
 def test_a_key_of_somebody_else_is_no_outage(redis_server: RedisServer, namespace: str) -> None:

@@ -22,8 +22,8 @@ DELIVERIES = 5
 VISIBILITY_TIMEOUT = 5
 #: Redis gives out again what was not acknowledged in time; kombu's own pace, every 100 s, would hide it from a test.
 OPTIONS = {"visibility_timeout": VISIBILITY_TIMEOUT, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
-#: Seconds that the agents go on after the deliveries: three times the timeout.
-LIFE = 16
+#: Seconds that the agents go on after the deliveries: twelve times the timeout.
+LIFE = 60
 
 
 def noops(workers: list[Process], task_id: str) -> list[float]:

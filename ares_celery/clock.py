@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 from ares_celery.ids import Instant
 
 __all__ = ["Clock", "SystemClock", "instant_from", "micros", "to_datetime"]
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Clock(Protocol):
@@ -51,7 +54,7 @@ def micros(duration: timedelta) -> int:
         >>> micros(timedelta(seconds=1.5))
         1500000
     """
-    return duration // timedelta(microseconds=1)
+    return duration // _MICROSECOND
 
 
 def to_datetime(instant: int) -> datetime:
@@ -61,9 +64,9 @@ def to_datetime(instant: int) -> datetime:
         >>> to_datetime(0).isoformat()
         '1970-01-01T00:00:00+00:00'
     """
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=instant)
+    return _EPOCH + instant * _MICROSECOND
 
 
 def instant_from(moment: datetime) -> Instant:
     """The aware datetime as an instant."""
-    return Instant((moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1))
+    return Instant((moment - _EPOCH) // _MICROSECOND)

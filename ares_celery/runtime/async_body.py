@@ -14,6 +14,7 @@ from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import AgentSignal, FencedError, FencedSignal, StopSignal, StoreUnavailableError
+from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.async_context import AsyncContext
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.ends import (
@@ -71,7 +72,7 @@ class AsyncBody:
         clock: Clock,
         loop: LoopThread,
         store: AsyncIncarnationStore,
-        report_ill: Callable[[Incarnation, str], None],
+        report_ill: Callable[[Incarnation, str, DeathCause], None],
     ) -> None:
         """Binds the parts; ``run`` does the work."""
         self._incarnation = incarnation
@@ -82,6 +83,8 @@ class AsyncBody:
         self._loop = loop
         self._store = store
         self._report_ill = report_ill
+        hang_timeout = incarnation.record.spec.hang_timeout
+        self._hang_limit = hang_timeout.total_seconds() if hang_timeout else 0.0
         self._health = HealthWatch(agent, config, clock.monotonic()) if HealthWatch.wanted(agent) else None
         self._done: Future[End] = Future()
         self._ctx: AsyncContext | None = None
@@ -93,17 +96,21 @@ class AsyncBody:
 
     @property
     def wants_pulse(self) -> bool:
-        """The agent has a word on its health."""
-        return self._health is not None
+        """The agent has a word on its health, or a limit to how long it may hang."""
+        return self._health is not None or self._hang_limit > 0
 
     def run(self) -> End:
         """Runs the agent to its end; blocks the task's thread, holds nothing of the loop."""
         self._loop.loop.call_soon_threadsafe(self._begin)
         return self._done.result()
 
-    def pulse(self) -> None:
-        """Asks the agent for its health; from any thread."""
-        if self._health is not None:
+    def pulse(self, loop_age: float) -> None:
+        """Asks the agent for its health, and reports it when the loop hangs too long for it; from any thread."""
+        if 0 < self._hang_limit < loop_age:
+            self._hang_limit = 0.0
+            problem = f"hung: the event loop has not turned for {loop_age:.1f} s"
+            self._report_ill(self._incarnation, problem, DeathCause.HUNG)
+        elif self._health is not None:
             self._loop.loop.call_soon_threadsafe(self._ask_health)
 
     # -- on the loop ------------------------------------------------------------------------------------------------
@@ -244,7 +251,7 @@ class AsyncBody:
         if self._health is not None and self._main is not None and not self._main.done():
             problem = self._health.ask(self._clock.monotonic())
             if problem is not None:
-                self._report_ill(self._incarnation, problem)
+                self._report_ill(self._incarnation, problem, DeathCause.UNHEALTHY)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 

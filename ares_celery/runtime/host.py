@@ -347,17 +347,16 @@ class ProcessHost:
 
     def _on_beat(self) -> None:
         """After each renewal, on the keeper's thread: passes the word on, calls nothing of a user."""
-        if self._loop is not None:
-            self._loop.beat()
+        loop_age = self._loop.beat() if self._loop is not None else 0.0
         with self._lock:
             bodies = [body for body in self._bodies.values() if body.wants_pulse]
         for body in bodies:
-            body.pulse()
+            body.pulse(loop_age)
 
-    def _report_ill(self, incarnation: Incarnation, problem: str) -> None:
-        """The agent says that it is not well: asked to give up first, as its process lives."""
+    def _report_ill(self, incarnation: Incarnation, problem: str, cause: DeathCause) -> None:
+        """The agent is not well, or hangs: asked to give up first, as its process lives."""
         log.warning("agent %s: %s", incarnation.agent_id, problem, extra=self._facts(incarnation))
-        command = Die(epoch=incarnation.record.epoch, reason=problem, cause=DeathCause.UNHEALTHY)
+        command = Die(epoch=incarnation.record.epoch, reason=problem, cause=cause)
 
         def report() -> None:
             try:

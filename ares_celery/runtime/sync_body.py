@@ -14,6 +14,7 @@ from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import AgentSignal, FencedError, FencedSignal, StopSignal, StoreUnavailableError
+from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.ends import (
     ApplyFailedSignal,
@@ -52,7 +53,7 @@ class SyncBody:
         config: RuntimeConfig,
         clock: Clock,
         store: Store,
-        report_ill: Callable[[Incarnation, str], None],
+        report_ill: Callable[[Incarnation, str, DeathCause], None],
     ) -> None:
         """Binds the parts; ``run`` does the work."""
         self._incarnation = incarnation
@@ -62,6 +63,8 @@ class SyncBody:
         self._clock = clock
         self._store = store
         self._report_ill = report_ill
+        hang_timeout = incarnation.record.spec.hang_timeout
+        self._hang_limit = hang_timeout.total_seconds() if hang_timeout else 0.0
         self._health = HealthWatch(agent, config, clock.monotonic()) if HealthWatch.wanted(agent) else None
         self._ctx = SyncContext(
             incarnation, agent, agent_type.schema, config, clock, store=store, hand_over=self._hand_over
@@ -88,12 +91,16 @@ class SyncBody:
         self._incarnation.on_change(_nothing, _nothing)
         return end
 
-    def pulse(self) -> None:
-        """Interrupts code that does not yield in time; from the keeper's thread.
+    def pulse(self, loop_age: float) -> None:  # noqa: ARG002 - it does not run on the loop
+        """Reports code that hangs too long, interrupts code that does not yield in time; from the keeper's thread.
 
         An interrupt reaches Python code at its next bytecode; a call that blocks outside Python is not reached: its
         incarnation is fenced by its deadline, and in prefork its process is ended.
         """
+        silence = self._ctx.silence()
+        if 0 < self._hang_limit < silence:
+            self._hang_limit = 0.0
+            self._report_ill(self._incarnation, f"hung: no context call for {silence:.1f} s", DeathCause.HUNG)
         if not self._stop_asked_at:
             return
         limit = min(self._config.agent_stop_timeout, self._config.drain_timeout).total_seconds() * _OWN_PART
@@ -166,7 +173,7 @@ class SyncBody:
         if self._health is not None:
             problem = self._health.ask(self._clock.monotonic())
             if problem is not None:
-                self._report_ill(self._incarnation, problem)
+                self._report_ill(self._incarnation, problem, DeathCause.UNHEALTHY)
         self._in_message = True
         try:
             while self._incarnation.inbox_hint and self._may_serve():

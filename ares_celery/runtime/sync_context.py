@@ -44,6 +44,12 @@ class SyncContext(BaseContext):
         self._hand_over = hand_over
         self._woken = threading.Event()
         self._emitting = False
+        self._called_at = clock.monotonic()
+        self._waiting = False
+
+    def silence(self) -> float:
+        """Seconds since the agent's code last called the context; none while it waits in a call. From any thread."""
+        return 0.0 if self._waiting else self._clock.monotonic() - self._called_at
 
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; callable from any thread."""
@@ -70,13 +76,16 @@ class SyncContext(BaseContext):
             left = until - self._clock.monotonic()
             if self._should_stop() or left <= 0:
                 break
+            self._waiting = True
             self._clock.wait(self._woken, left)
+            self._called_at, self._waiting = self._clock.monotonic(), False
         self._alive()
 
     @override
     def heartbeat(self) -> None:
         """Says that the agent makes progress; lets it answer messages."""
         super().heartbeat()
+        self._called_at = self._clock.monotonic()
         self._hand_over()
 
     def snapshot(self) -> bool:
@@ -154,6 +163,7 @@ class SyncContext(BaseContext):
 
     def _alive(self) -> None:
         """Waits while suspended; raises FencedSignal once the incarnation is over."""
+        self._called_at = self._clock.monotonic()
         self._demand_life()
         while self._incarnation.suspended:
             self._woken.clear()

@@ -19,7 +19,7 @@ from ares_celery.errors import (
 )
 from tests.hosting import Runtime
 from tests.redis_server import RedisServer
-from tests.wait import wait_until
+from tests.wait import assert_stays, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
@@ -559,3 +559,47 @@ def test_a_damaged_event_parks_the_agent_with_its_position_and_keeps_the_bytes(
     assert info.cause == "integrity"
     assert "version 3" in info.reason
     assert client.xrange(events, "3-0", "3-0")[0][1][b"d"] == b"{damaged"
+
+
+class Hangs:
+    """Blocks once, in the way of its class, then goes on for ever."""
+
+    def __init__(self, agent_id: str) -> None: ...
+
+
+@pytest.mark.parametrize("colour", ["async", "plain"])
+def test_only_a_hang_timeout_ends_an_agent_that_hangs(redis_server: RedisServer, namespace: str, colour: str) -> None:
+    """Its lease is renewed while it hangs; with a limit it dies of cause hung, and its next incarnation runs."""
+    hold, made = threading.Event(), [0]
+
+    class HangsAsync(Hangs):
+        async def start(self, ctx: AgentContext) -> None:
+            made[0] += 1
+            if made[0] == 1:
+                hold.wait(6)
+            while not ctx.stop_requested:
+                await ctx.sleep(60)
+
+    class HangsPlain(Hangs):
+        def start(self, ctx: SyncAgentContext) -> None:
+            made[0] += 1
+            if made[0] == 1:
+                hold.wait(6)
+            while not ctx.stop_requested:
+                ctx.sleep(60)
+
+    with Runtime(redis_server.url, namespace, agent_stop_timeout="500ms", lease_ttl="600ms") as runtime:
+        runtime.manager.start()
+        runtime.register("hangs", HangsAsync if colour == "async" else HangsPlain)
+        runtime.manager.start_agent(AgentSpec(id="h", type="hangs", hang_timeout=1), wait="running")
+        assert_stays(
+            lambda: runtime.manager.get_agent_info("h").state == "running",  # type: ignore[union-attr]
+            "no verdict before its limit",
+            seconds=0.8,
+        )
+        wait_until(lambda: made[0] > 0, "its code to begin")
+        runtime.until("h", "resurrecting", timeout=5)
+        hold.set()
+        info = runtime.until("h", "running", incarnation=2)
+        assert (info.charged, info.cause) == (1, "hung")
+        assert runtime.events("h", "agent.stopped")[0].payload["reason"].startswith("hung: ")

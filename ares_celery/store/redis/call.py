@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 __all__ = ["Call", "Word"]
 
@@ -12,8 +13,7 @@ T = TypeVar("T")
 Word = str | bytes | int
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(msgspec.Struct, Generic[T], frozen=True):
     """A script with its keys and arguments, or a plain command.
 
     Attributes:

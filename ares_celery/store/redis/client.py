@@ -39,8 +39,11 @@ class RedisClient:
         Raises:
             StoreUnavailableError: No answer came; whether the call took effect is unknown.
         """
-        with self._errors:
+        try:
             reply = self._send(call)
+        except Exception:
+            with self._errors:  # entered for an error alone: a call in ten thousand has one
+                raise
         return call.parse(reply)
 
     def run_many(self, calls: Iterable[Call[T]]) -> list[T]:
@@ -109,8 +112,11 @@ class AsyncRedisClient:
 
     async def run(self, call: Call[T]) -> T:
         """See :meth:`RedisClient.run`."""
-        with self._errors:
+        try:
             reply = await self._send(call)
+        except Exception:
+            with self._errors:
+                raise
         return call.parse(reply)
 
     async def aclose(self) -> None:

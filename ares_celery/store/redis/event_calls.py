@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from ares_celery.errors import VersionConflictError
 from ares_celery.ids import Version
@@ -35,8 +36,7 @@ __all__ = [
 FEED_LENGTH: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """What an incarnation wants to append: the same whichever script does it."""
 
     agent_id: str
@@ -49,16 +49,15 @@ class Append:
 def append_one(keys: Keys, *, append: Append) -> Call[tuple[Event, ...] | None]:
     """Appends one event right behind the expected version; None when the stream is not there."""
     (event,) = append.events
-    version = append.expected + 1
+    version = Version(append.expected + 1)
     return Call(
         lambda reply: _parse_one(append, reply),
         script="append_one",
-        keys=(keys.agent(append.agent_id), keys.events(append.agent_id), keys.feed(keys.shard_of(append.agent_id))),
+        keys=keys.appended(append.agent_id),
         args=(
             append.fence,
             append.expected,
             version,
-            f"{version}-0",
             event.data,
             f"{append.agent_id}|{version}|{event.type}",
             FEED_LENGTH,
@@ -69,7 +68,8 @@ def append_one(keys: Keys, *, append: Append) -> Call[tuple[Event, ...] | None]:
 
 def _parse_one(append: Append, reply: bytes | Sequence[bytes]) -> tuple[Event, ...] | None:
     if isinstance(reply, bytes):
-        return _stored(append.agent_id, append.events, append.expected + 1, int(reply))
+        (event,) = append.events
+        return (event.stored(append.agent_id, Version(append.expected + 1), int(reply)),)
     match reply:
         case [b"moved"]:
             return None
@@ -84,7 +84,7 @@ def append_batch(keys: Keys, *, append: Append) -> Call[tuple[Event, ...]]:
     return Call(
         lambda reply: _parse_batch(append, reply),
         script="append_batch",
-        keys=(keys.agent(append.agent_id), keys.events(append.agent_id), keys.feed(keys.shard_of(append.agent_id))),
+        keys=keys.appended(append.agent_id),
         args=(append.agent_id, append.fence, append.expected, append.op, FEED_LENGTH, *_pairs(append.events)),
     )
 
@@ -141,7 +141,7 @@ def _pairs(events: Sequence[EncodedEvent]) -> list[Word]:
 
 
 def _stored(stream_id: str, events: Sequence[EncodedEvent], first: int, micros: int) -> tuple[Event, ...]:
-    return tuple(event.stored(stream_id, first + number, micros) for number, event in enumerate(events))
+    return tuple(event.stored(stream_id, Version(first + number), micros) for number, event in enumerate(events))
 
 
 def read_events(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from ares_celery.ids import AgentId, Epoch, Instant, Version
@@ -23,6 +24,7 @@ __all__ = ["AsyncRedisIncarnationStore", "RedisIncarnationStore"]
 _MOST_READ: Final = 10_000
 
 
+@lru_cache(maxsize=10_000)  # one for each agent that this process hosts
 def _epoch_of(agent_id: AgentId, fence: str) -> Epoch:
     """The epoch that a fence shows. An empty fence is nobody's: a record without one must not equal it."""
     epoch, bar, _ = fence.partition("|")

@@ -10,8 +10,10 @@ import msgspec
 
 from ares_celery.errors import UnserialisableError
 
-__all__ = ["decode_json", "encode_json"]
+__all__ = ["JSON_ERRORS", "as_dict", "decode_json", "encode_json", "exact_json", "unserialisable"]
 
+#: What the codec raises for a value that JSON cannot hold.
+JSON_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 _PLAIN: Final = (str, int, float, bool, type(None))
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
@@ -41,17 +43,34 @@ def encode_json(value: object, *, what: str, agent_id: str) -> tuple[bytes, Any]
         UnserialisableError: Something in it has no place in JSON (a set, a datetime, NaN, a key that is not a text, …);
             names where.
     """
-    plain = dict(cast("Mapping[object, object]", value)) if isinstance(value, Mapping) else value
+    exact = exact_json(value)
+    if exact is None:
+        raise unserialisable(value, what=what, agent_id=agent_id)
+    return exact
+
+
+def exact_json(value: object) -> tuple[bytes, Any] | None:
+    """Does what :func:`encode_json` does, but for a value that JSON cannot hold it returns None."""
+    plain = as_dict(value)
     try:
         data = _encoder.encode(plain)
         decoded = _decoder.decode(data)
         # The encoder is generous: tuples become lists, dates texts, NaN null. Nothing that was bent comes back equal.
         faithful = bool(decoded == plain)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        faithful, data, decoded = False, b"", None
-    if not faithful:
-        raise UnserialisableError(what=what, agent_id=agent_id, problem=_problem(plain))
-    return data, decoded
+    except JSON_ERRORS:
+        return None
+    return (data, decoded) if faithful else None
+
+
+def unserialisable(value: object, *, what: str, agent_id: str) -> UnserialisableError:
+    """The error for a value that JSON cannot hold; says which part of it, and where."""
+    return UnserialisableError(what=what, agent_id=agent_id, problem=_problem(as_dict(value)))
+
+
+def as_dict(value: object) -> Any:  # noqa: ANN401 - JSON values
+    """The value, if it is a mapping of another kind, as a dict."""
+    is_foreign = type(value) is not dict and isinstance(value, Mapping)
+    return dict(cast("Mapping[object, object]", value)) if is_foreign else cast("Any", value)
 
 
 def _problem(value: object) -> str:

@@ -37,6 +37,12 @@ def _place(namespace: str, shards: int, agent_id: str) -> tuple[str, str]:
     return f"{{{namespace}:{_shard(agent_id, shards)}}}:", quote(agent_id, safe="")
 
 
+@lru_cache(maxsize=10_000)
+def _appended(namespace: str, shards: int, agent_id: str) -> tuple[str, str, str]:
+    prefix, name = _place(namespace, shards, agent_id)
+    return f"{prefix}agent:{name}", f"{prefix}events:{name}", f"{prefix}feed"
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one namespace.
@@ -62,6 +68,10 @@ class Keys:
     def events(self, agent_id: str) -> str:
         """Stream: the events, entry id ``<version>-0``."""
         return self._of("events", agent_id)
+
+    def appended(self, agent_id: str) -> tuple[str, str, str]:
+        """What an append writes: the record, the events, the feed."""
+        return _appended(self.namespace, self.shards, agent_id)
 
     def snapshots(self, agent_id: str) -> str:
         """List: the snapshots, newest first."""

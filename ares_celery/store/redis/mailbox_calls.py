@@ -19,7 +19,7 @@ from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.store.redis.keys import Keys
-from ares_celery.store.redis.replies import fenced, instant, unknown_reply
+from ares_celery.store.redis.replies import entry_fields, fenced, instant, unknown_reply
 
 __all__ = ["MOST_MESSAGES", "REPLY_TTL", "WAITING_TTL", "await_reply", "read_inbox", "read_reply", "reply", "send"]
 
@@ -82,7 +82,7 @@ def read_inbox(keys: Keys, *, agent_id: AgentId, after: str, limit: int) -> Call
     """Reads messages that were not consumed yet."""
     first = f"({after}" if after else "-"
     return Call(
-        lambda answer: tuple(_parse_message(entry, fields) for entry, fields in answer),
+        lambda answer: tuple(_parse_message(entry, entry_fields(fields)) for entry, fields in answer),
         args=("XRANGE", keys.inbox(agent_id), first, "+", "COUNT", limit),
     )
 
@@ -147,5 +147,5 @@ def _parse_answer(message_id: str, answer: Sequence[Any]) -> Reply | None:
     if not answer:
         return None
     _, fields = answer[0]
-    body = decode_json(fields[b"v"])
+    body = decode_json(entry_fields(fields)[b"v"])
     return Reply(message_id, value=body["value"], error=body["error"])

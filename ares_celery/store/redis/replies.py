@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ares_celery.errors import AresError, FencedError
 from ares_celery.ids import Instant
 
-__all__ = ["as_it_is", "as_texts", "fenced", "instant", "unknown_reply"]
+__all__ = ["as_it_is", "as_texts", "entry_fields", "fenced", "instant", "unknown_reply"]
 
 
 def as_it_is(reply: Any) -> Any:  # noqa: ANN401 - what the driver gave
@@ -19,6 +19,13 @@ def as_it_is(reply: Any) -> Any:  # noqa: ANN401 - what the driver gave
 def as_texts(reply: Sequence[bytes]) -> list[str]:
     """A list of texts."""
     return [item.decode() for item in reply]
+
+
+def entry_fields(fields: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - what the driver gave
+    """The fields of a stream's entry: scripts and the lean client give a flat list, redis-py itself a dict."""
+    if isinstance(fields, dict):
+        return cast("dict[bytes, bytes]", fields)
+    return dict(zip(fields[::2], fields[1::2], strict=True))
 
 
 def instant(reply: bytes | None) -> Instant:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import msgspec
@@ -16,8 +15,9 @@ from ares_celery.clock import to_datetime
 from ares_celery.errors import EventIntegrityError, EventTooLargeError, UnserialisableError
 from ares_celery.ids import Version
 from ares_celery.model.event import NO_METADATA, Event, NewEvent
-from ares_celery.store.redis.json_values import encode_json
+from ares_celery.store.redis.json_values import JSON_ERRORS, as_dict, exact_json, unserialisable
 from ares_celery.store.redis.records import safe_text
+from ares_celery.store.redis.replies import entry_fields
 
 __all__ = ["EncodedEvent", "decode_entry", "encode_events", "lifecycle_events"]
 
@@ -25,9 +25,9 @@ __all__ = ["EncodedEvent", "decode_entry", "encode_events", "lifecycle_events"]
 class _Written(msgspec.Struct, omit_defaults=True):
     id: str
     type: str
-    payload: msgspec.Raw
+    payload: Mapping[str, Any]
     epoch: int = 0
-    metadata: msgspec.Raw = msgspec.Raw(b"")
+    metadata: Mapping[str, Any] | None = None
 
 
 class _Read(msgspec.Struct):
@@ -35,15 +35,14 @@ class _Read(msgspec.Struct):
     type: str
     payload: dict[str, Any]
     epoch: int = 0
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] | None = None
 
 
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(_Read)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedEvent:
+class EncodedEvent(msgspec.Struct, frozen=True):
     """An event that is ready to be sent: its bytes, and what a reader will get."""
 
     data: bytes
@@ -53,22 +52,13 @@ class EncodedEvent:
     epoch: int
     metadata: Mapping[str, Any]
 
-    def stored(self, stream_id: str, version: int, micros: int) -> Event:
+    def stored(self, stream_id: str, version: Version, micros: int) -> Event:
         """The event as it was stored."""
         time = to_datetime(micros)
-        return Event(
-            self.id,
-            stream_id,
-            Version(version),
-            self.type,
-            self.payload,
-            time,
-            epoch=self.epoch,
-            metadata=self.metadata,
-        )
+        return Event(self.id, stream_id, version, self.type, self.payload, time, self.epoch, self.metadata)
 
 
-def encode_events(stream_id: str, events: Sequence[NewEvent], *, epoch: int, limit: int) -> tuple[EncodedEvent, ...]:
+def encode_events(stream_id: str, events: Sequence[NewEvent], *, epoch: int, limit: int) -> list[EncodedEvent]:
     """Writes events as bytes, all before any is sent.
 
     Args:
@@ -81,34 +71,61 @@ def encode_events(stream_id: str, events: Sequence[NewEvent], *, epoch: int, lim
         UnserialisableError: A payload is no plain JSON object, or something is no event.
         EventTooLargeError: A payload has more bytes.
     """
-    return tuple(_encode(stream_id, event, number, epoch, limit) for number, event in enumerate(events))
+    return [_encode(stream_id, event, number, epoch, limit) for number, event in enumerate(events)]
 
 
-def _encode(stream_id: str, event: NewEvent, number: int, epoch: int, limit: int) -> EncodedEvent:
-    if not isinstance(cast("object", event), NewEvent):
+def _encode(stream_id: str, event: object, number: int, epoch: int, limit: int) -> EncodedEvent:
+    if not isinstance(event, NewEvent):
         problem = f"it is a {type(event).__name__}, not a NewEvent"
         raise UnserialisableError(what=f"event number {number}", agent_id=stream_id, problem=problem)
     kind, event_id = str(event.type), event.id or os.urandom(16).hex()
     if not kind or not kind.isprintable():
         problem = "its type is empty or not printable"
         raise UnserialisableError(what=f"event number {number}", agent_id=stream_id, problem=problem)
-    raw, payload = _object(stream_id, event.payload, f"the payload of event {kind!r}", kind, limit)
-    written = _Written(event_id, kind, msgspec.Raw(raw), epoch)
-    metadata: Mapping[str, Any] = NO_METADATA
-    if event.metadata:
-        raw, metadata = _object(stream_id, event.metadata, f"the metadata of event {kind!r}", kind, limit)
-        written.metadata = msgspec.Raw(raw)
-    return EncodedEvent(_encoder.encode(written), event_id, kind, payload, epoch, metadata)
-
-
-def _object(stream_id: str, value: object, what: str, kind: str, limit: int) -> tuple[bytes, Mapping[str, Any]]:
-    if not isinstance(value, Mapping):
-        problem = f"it is a {type(value).__name__}, not a mapping"
-        raise UnserialisableError(what=what, agent_id=stream_id, problem=problem)
-    data, decoded = encode_json(cast("object", value), what=what, agent_id=stream_id)
+    metadata = as_dict(event.metadata) if event.metadata else None
+    exact = _exact(_Written(event_id, kind, as_dict(event.payload), epoch, metadata))
+    if exact is None:
+        raise _refused(stream_id, event)
+    data, read = exact
     if len(data) > limit:
-        raise EventTooLargeError(type=kind, agent_id=stream_id, size=len(data), limit=limit)
-    return data, decoded
+        _demand_size(stream_id, event, limit)
+    return EncodedEvent(data, event_id, kind, read.payload, epoch, read.metadata or NO_METADATA)
+
+
+def _exact(written: _Written) -> tuple[bytes, _Read] | None:
+    """What :func:`exact_json` does, for both parts of an event in one go."""
+    try:
+        data = _encoder.encode(written)
+        read = _decoder.decode(data)
+        faithful = read.payload == written.payload and read.metadata == written.metadata
+    except JSON_ERRORS:
+        return None
+    return (data, read) if faithful else None
+
+
+def _parts(event: NewEvent) -> list[tuple[str, Mapping[str, Any]]]:
+    """What a user puts into an event, with its name."""
+    return [("payload", event.payload), ("metadata", event.metadata or {})]
+
+
+def _refused(stream_id: str, event: NewEvent) -> UnserialisableError:
+    """The error for an event with a part that is no plain JSON object."""
+    for name, part in _parts(event):
+        what = f"the {name} of event {str(event.type)!r}"
+        if not isinstance(cast("object", part), Mapping):
+            problem = f"it is a {type(part).__name__}, not a mapping"
+            return UnserialisableError(what=what, agent_id=stream_id, problem=problem)
+        if exact_json(part) is None:
+            return unserialisable(part, what=what, agent_id=stream_id)
+    return unserialisable(event.id, what=f"the id of event {str(event.type)!r}", agent_id=stream_id)
+
+
+def _demand_size(stream_id: str, event: NewEvent, limit: int) -> None:
+    """Raises EventTooLargeError for a part that is larger than allowed; the event around it does not count."""
+    for _, part in _parts(event):
+        size = len(_encoder.encode(as_dict(part)))
+        if size > limit:
+            raise EventTooLargeError(type=str(event.type), agent_id=stream_id, size=size, limit=limit)
 
 
 def lifecycle_events(events: Iterable[NewEvent]) -> tuple[NewEvent, ...]:
@@ -124,19 +141,15 @@ def lifecycle_events(events: Iterable[NewEvent]) -> tuple[NewEvent, ...]:
     )
 
 
-def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
 def decode_entry(stream_id: str, entry: Sequence[Any]) -> Event:
-    """Reads one stream entry: from a script (flat field list) or from the driver (dict).
+    """Reads one stream entry, as a script or the driver gives it.
 
     Raises:
         EventIntegrityError: Its bytes are damaged; names the version.
     """
     name, fields = entry
     version = int(name.partition(b"-")[0])
-    values = cast("dict[bytes, bytes]", fields) if isinstance(fields, dict) else _pairs(fields)
+    values = entry_fields(fields)
     try:
         read = _decoder.decode(values[b"d"])
         time = to_datetime(int(values[b"t"]))

@@ -25,6 +25,7 @@ __all__ = [
     "AgentAlreadyRegisteredError",
     "AgentFailedError",
     "AgentNotFoundError",
+    "AgentNotParkedError",
     "AgentNotRunningError",
     "AgentParkedError",
     "AgentSignal",
@@ -165,7 +166,7 @@ class AgentNotRunningError(AresError):
     """The agent is in a state that this operation does not accept."""
 
     code = "agent_not_running"
-    template = "agent {agent_id!r} is {state}; {operation} needs it to run"
+    template = "agent {agent_id!r} is {state}, so {operation} is not possible; start_agent starts it"
 
 
 class AgentParkedError(AresError):
@@ -176,6 +177,13 @@ class AgentParkedError(AresError):
         "agent {agent_id!r} is parked ({cause}): {reason}; look at `ares agents show {agent_id}`, then "
         "`ares agents restart {agent_id}`"
     )
+
+
+class AgentNotParkedError(AresError):
+    """Only a parked agent can be unparked."""
+
+    code = "agent_not_parked"
+    template = "agent {agent_id!r} is {state}, not parked; there is nothing to unpark"
 
 
 class AgentFailedError(AresError):
@@ -242,8 +250,8 @@ class EventTooLargeError(AresError, ValueError):
 
     code = "event_too_large"
     template = (
-        "event {type!r} of agent {agent_id!r} has {size} bytes, the limit is {limit} (max_event_bytes); store the bulk "
-        "elsewhere and emit a reference"
+        "{type!r} of agent {agent_id!r} has {size} bytes, the limit is {limit} (max_event_bytes); store the bulk "
+        "elsewhere and pass a reference"
     )
 
 

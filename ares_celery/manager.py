@@ -10,13 +10,15 @@ import getpass
 import socket
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from ares_celery.agents.registry import REGISTRY, Registry
 from ares_celery.agents.specs import spec_of, takes_id
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
+    AgentParkedError,
+    InvalidSettingError,
     NilFactoryError,
     RuntimeAlreadyStartedError,
     RuntimePermissionError,
@@ -40,6 +42,8 @@ __all__ = ["AgentHandle", "CoreManager", "Ports"]
 
 #: A lost reply is asked for again under the same op id, for so long.
 _PATIENCE = timedelta(seconds=5)
+#: Where a wait for running ends: it will not run any later either.
+_STARTED = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKED})
 _RESTING = frozenset(set(AgentState) - LIVE)
 
 
@@ -210,12 +214,17 @@ class CoreManager(AgentQueries):
         agent_id = check_agent_id(agent) if spec is None else AgentId(spec.id)
         if spec is not None:
             self._check_type(spec)
+        if if_exists not in get_args(IfExists):
+            problem = f"use one of {', '.join(get_args(IfExists))}"
+            raise InvalidSettingError(field="if_exists", value=str(if_exists), problem=problem)
         command = commands.Start(reason=reason, actor=actor or _me(), spec=spec, if_exists=if_exists)
         self._apply(agent_id, command, op)
         handle = AgentHandle(self, agent_id)
         if wait == "running":
             limit = self.config.start_timeout if timeout is None else parse_duration(timeout)
-            self.wait_for(agent_id, {AgentState.RUNNING, AgentState.COMPLETED}, timeout=limit)
+            info = self.wait_for(agent_id, _STARTED, timeout=limit)
+            if info.state is AgentState.PARKED:
+                raise AgentParkedError(agent_id=agent_id, cause=info.cause, reason=info.last_error)
         return handle
 
     def stop_agent(  # noqa: PLR0913 - the public name
@@ -313,8 +322,13 @@ class CoreManager(AgentQueries):
         self._apply(check_agent_id(agent_id), commands.Resume(reason=reason, actor=actor or _me()), op)
 
     def unpark_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
-        """Starts a parked agent again with a full restart budget; the same as restart_agent on it."""
-        self.restart_agent(agent_id, reason=reason or "unpark", actor=actor, op=op)
+        """Starts a parked agent again with a full restart budget.
+
+        Raises:
+            AgentNotParkedError: It is not parked. AgentParkedError: Its cause has to be settled first.
+        """
+        command = commands.Unpark(reason=reason or "unpark", actor=actor or _me())
+        self._apply(check_agent_id(agent_id), command, op)
 
     def delete_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
         """Forgets a resting agent and every key of it. A late claim or write of it is refused.

@@ -33,6 +33,7 @@ CHAPTERS: Final[tuple[tuple[str, tuple[Operation, ...]], ...]] = (
             Operation.PAUSE,
             Operation.RESUME,
             Operation.RESTART,
+            Operation.UNPARK,
             Operation.RESTORE,
             Operation.UPDATE,
             Operation.DELETE,

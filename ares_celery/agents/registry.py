@@ -20,7 +20,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: Imported by every agents worker unless ARES_AGENT_MODULES names others; it alone may be missing.
 DEFAULT_MODULE: Final = "workers.agents"
+#: All async or all plain; every other method is always plain.
 _COLOURED: Final = ("start", "process", "process_stream", "stop")
+#: What each method is called with.
+_METHODS: Final = {
+    "start": ("ctx",),
+    "process": ("ctx", "message"),
+    "process_stream": ("ctx", "message"),
+    "stop": ("ctx",),
+    "apply": ("event",),
+    "replay_events": ("events",),
+    "snapshot": (),
+    "restore_state": ("state",),
+    "heartbeat": (),
+    "is_alive": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +84,49 @@ def colour_of(made: object, name: str) -> bool:
     """True for an async agent, False for a plain one.
 
     Raises:
-        AgentTypeError: It mixes both.
+        AgentTypeError: It breaks the contract of an agent; the text says in what, and what to do.
     """
     found: dict[str, bool] = {}
-    for method in _COLOURED:
+    for method, arguments in _METHODS.items():
         function = getattr(made, method, None)
-        if function is not None:
-            if not callable(function):
-                raise AgentTypeError(type=name, problem=f"{method} is not callable")
-            found[method] = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        if function is None:
+            continue
+        if not callable(function):
+            raise AgentTypeError(type=name, problem=f"{method} is not callable")
+        _check_arguments(made, function, name, method, arguments)
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        if method in _COLOURED:
+            found[method] = is_async
+        elif is_async:
+            raise AgentTypeError(
+                type=name,
+                problem=f"{method} is async, but only {', '.join(_COLOURED)} may be: write def {method}(…)",
+            )
     if len(set(found.values())) > 1:
         kinds = ", ".join(f"{method} is {'async' if is_async else 'plain'}" for method, is_async in found.items())
-        raise AgentTypeError(type=name, problem=f"its methods must be all async or all plain, but {kinds}")
+        raise AgentTypeError(
+            type=name,
+            problem=f"{', '.join(_COLOURED)} must be all async or all plain, but {kinds} (all others are always plain)",
+        )
     return next(iter(found.values()), True)
+
+
+def _check_arguments(
+    made: object, function: Callable[..., Any], name: str, method: str, arguments: tuple[str, ...]
+) -> None:
+    """The method takes what the runtime calls it with."""
+    bound = ("self", *arguments) if inspect.isclass(made) and not _is_static(made, method) else arguments
+    try:
+        inspect.signature(function).bind(*bound)
+    except TypeError as error:
+        wanted = f"{method}({', '.join(('self', *arguments))})"
+        raise AgentTypeError(type=name, problem=f"write {wanted}: {error}") from error
+    except ValueError:
+        return  # a builtin that does not tell its signature
+
+
+def _is_static(made: type[Any], method: str) -> bool:
+    return isinstance(inspect.getattr_static(made, method), (staticmethod, classmethod))
 
 
 class Registry:
@@ -105,6 +149,7 @@ class Registry:
         given: Any = factory
         if inspect.isclass(given):
             colour_of(given, name)
+            _check_constructor(given, name)
         made = AgentType(name, factory, concurrency, schema)
         known = self._types.get(name)
         if known is not None and known.origin != made.origin:
@@ -160,6 +205,17 @@ class Registry:
     def describe(self) -> Mapping[str, Mapping[str, Any]]:
         """For other processes: each type with the parameters that its factory takes."""
         return {name: _parameters(known.factory) for name, known in self._types.items()}
+
+
+def _check_constructor(made: type[Any], name: str) -> None:
+    """The agent's id arrives as the only positional argument."""
+    try:
+        parameters = list(inspect.signature(made).parameters.values())
+    except (TypeError, ValueError):
+        return
+    takes = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    if not takes:
+        raise AgentTypeError(type=name, problem="write __init__(self, agent_id, …): the id comes first")
 
 
 def _parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from ares_celery.agents.registry import load_modules
 from ares_celery.celery_app.drain import DrainLine
 from ares_celery.celery_app.inherited import broker_ports, let_go_of_sockets
 from ares_celery.celery_app.log import tag_handlers
-from ares_celery.celery_app.names import CONTROL_QUEUE, SUPERVISION_QUEUE, queue_kind
+from ares_celery.celery_app.names import AGENTS_QUEUE, CONTROL_QUEUE, SUPERVISION_QUEUE, queue_kind
 from ares_celery.celery_app.services import WorkerServices
 from ares_celery.celery_app.wiring import Wiring
 from ares_celery.runtime.offspring import lead_process_group
@@ -32,6 +32,7 @@ __all__ = ["connect_worker"]
 
 log: Final = logging.getLogger(__name__)
 
+_KINDS: Final = (AGENTS_QUEUE, SUPERVISION_QUEUE, CONTROL_QUEUE)
 _NOT_AGENTS: Final = frozenset({SUPERVISION_QUEUE, CONTROL_QUEUE})
 
 
@@ -45,8 +46,10 @@ def connect_worker(app: Celery, wiring: Wiring) -> None:
         if sender is None or sender.app is not app:
             return
         kinds = _kinds_consumed(app, wiring.namespace)
-        if kinds:
-            _WorkerHooks(wiring, str(sender.hostname), hosts_agents=bool(kinds - _NOT_AGENTS)).connect()
+        if not kinds:
+            _warn_of_other_queues(app, wiring.namespace)
+            return
+        _WorkerHooks(wiring, str(sender.hostname), hosts_agents=bool(kinds - _NOT_AGENTS)).connect()
 
     worker_init.connect(on_init, weak=False, dispatch_uid=f"ares-init-{id(app)}")
 
@@ -55,6 +58,18 @@ def _kinds_consumed(app: Celery, namespace: str) -> set[str]:
     """Our queues, without the namespace, that the worker reads."""
     names: list[str] = list(app.amqp.queues.consume_from)
     return {kind for name in names if (kind := queue_kind(namespace, name)) is not None}
+
+
+def _warn_of_other_queues(app: Celery, namespace: str) -> None:
+    """A worker that reads the queues of another namespace than its own hosts nobody, and looks healthy."""
+    others = [name for name in app.amqp.queues.consume_from if name.rpartition(".")[2] in _KINDS]
+    if others:
+        log.critical(
+            "this worker hosts and supervises nothing: it reads %s, but ARES_NAMESPACE is %r, whose queues are %s",
+            ", ".join(others),
+            namespace,
+            ", ".join(f"{namespace}.{kind}" for kind in _KINDS),
+        )
 
 
 class _WorkerHooks:

@@ -205,6 +205,8 @@ class AgentRecord:
     start_reason: str = "start"
     #: The next claim must wait until then, as the process of the last one was not seen to end.
     claimable_after: Instant = Instant(0)
+    #: When the next attempt is due, while a resurrection waits for it; 0 = it does not wait.
+    next_attempt_at: Instant = Instant(0)
     #: Nudges sent since the incarnation became claimable; their spacing grows.
     nudges: int = 0
     #: The message that Celery's retry will bring, and its count; empty when the next message is a fresh one.
@@ -251,7 +253,9 @@ class AgentInfo(BaseModel):
     reason: str
     actor: str
     cause: str
+    pid: int | None = None
     waiting_on: str | None = None
+    next_attempt: datetime | None = None
     last_progress: datetime | None = None
     last_error: str = ""
     result: Any = None

@@ -33,6 +33,7 @@ __all__ = [
     "Resume",
     "Start",
     "Stop",
+    "Unpark",
     "Update",
 ]
 
@@ -49,6 +50,7 @@ class Operation(StrEnum):
     RESUME = "resume"
     RESTART = "restart"
     RESTORE = "restore"
+    UNPARK = "unpark"
     UPDATE = "update"
     DELETE = "delete"
     CLAIM = "claim"
@@ -133,6 +135,13 @@ class Restart(Command):
     """End the incarnation in order and begin a new one; also un-parks."""
 
     operation: ClassVar = Operation.RESTART
+
+
+@dataclass(frozen=True, slots=True)
+class Unpark(Command):
+    """A person lets a parked agent try again, with a full budget."""
+
+    operation: ClassVar = Operation.UNPARK
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class EventType(StrEnum):
     FAILOVER_COMPLETED = "failover.completed"
     FAILOVER_FAILED = "failover.failed"
     FAILOVER_ABORTED = "failover.aborted"
+    SNAPSHOT_FAILED = "snapshot.failed"
     STORE_ROLLED_BACK = "store.rolled_back"
 
 

@@ -31,9 +31,17 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         reason=record.reason,
         actor=record.actor,
         cause=record.cause,
-        waiting_on="slot" if unclaimed else None,
+        pid=_pid_of(record.owner.identity) if record.owner and record.hosted else None,
+        waiting_on=("backoff" if record.next_attempt_at else "slot") if unclaimed else None,
+        next_attempt=to_datetime(record.next_attempt_at) if unclaimed and record.next_attempt_at else None,
         last_progress=to_datetime(progress) if progress else None,
         last_error=record.last_error,
         result=json.loads(record.result) if record.result else None,
         labels=record.spec.labels,
     )
+
+
+def _pid_of(identity: str) -> int | None:
+    """The process id in the identity of a host; None in one of another form."""
+    parts = identity.rsplit(":", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else None  # noqa: PLR2004 - …:pid:start

@@ -103,6 +103,10 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         ((*_ASLEEP, S.COMPLETED), asked.restart, (S.STARTING,)),
         ((S.PARKED,), asked.restart_parked, (S.STARTING,)),
     ),
+    O.UNPARK: _cells(
+        ((S.PARKED,), asked.restart_parked, (S.STARTING,)),
+        ((*_LIVE, *_IDLE, *_ASLEEP, S.COMPLETED), asked.refuse_unparked, _STAY),
+    ),
     O.RESTORE: _cells(
         ((S.STARTING,), asked.restore, (_SAME, S.STOPPING)),
         ((S.RUNNING, S.STOPPING), asked.restore, (S.STOPPING,)),

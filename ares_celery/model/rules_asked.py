@@ -8,6 +8,7 @@ from typing import cast
 from ares_celery.errors import (
     AgentAlreadyRegisteredError,
     AgentNotFoundError,
+    AgentNotParkedError,
     AgentNotRunningError,
     AgentParkedError,
     NilAgentError,
@@ -237,6 +238,12 @@ def restart_parked(situation: Situation, command: Command) -> Plan:
     fresh = replace(record, charged=0, charged_at=(), cause="", last_error="")
     plan = restart(replace(situation, record=fresh), command)
     return replace(plan, before=record)
+
+
+def refuse_unparked(situation: Situation, command: Command) -> Plan:  # noqa: ARG001 - every handler takes both
+    """There is nothing to unpark."""
+    record = the_record(situation)
+    raise AgentNotParkedError(agent_id=record.spec.id, state=record.state.value)
 
 
 def restore(situation: Situation, command: Command) -> Plan:

@@ -75,6 +75,7 @@ def owner_exited(situation: Situation, command: Command) -> Plan:
     goes_on = record.state is AgentState.STARTING or (record.state is AgentState.RESURRECTING and record.failures <= 1)
     if not goes_on:
         return Plan(command, record, after, free_host=True)
+    after = replace(after, next_attempt_at=Instant(0))
     sent_again = Instant(situation.now + NUDGE_SPACING[0] * 1_000_000)
     return Plan(
         command,
@@ -129,7 +130,7 @@ def send_again(situation: Situation, command: Command) -> Plan:
     first = cast("commands.DeadlineDue", command).kind is Deadline.ATTEMPT
     nudges = 0 if first else record.nudges + 1
     spacing = NUDGE_SPACING[min(nudges, len(NUDGE_SPACING) - 1)]
-    after = replace(record, nudges=nudges)
+    after = replace(record, nudges=nudges, next_attempt_at=Instant(0))
     deadlines: dict[Deadline, Instant | None] = {
         Deadline.ATTEMPT: None,
         Deadline.NUDGE: Instant(now + spacing * 1_000_000),

@@ -48,6 +48,7 @@ def claim(situation: Situation, command: Command) -> Plan:
         claimed_at=situation.now,
         running_since=Instant(0),
         claimable_after=Instant(0),
+        next_attempt_at=Instant(0),
         nudges=0,
     )
     deadlines: dict[Deadline, Instant | None] = {

@@ -80,6 +80,7 @@ def end(record: AgentRecord, now: Instant, *, claimable_after: Instant = Instant
         claimable_after=claimable_after if claimable_after > now else Instant(0),
         request=Request.NONE,
         request_reason="",
+        next_attempt_at=Instant(0),
         nudges=0,
         task_id="",
         retries=0,
@@ -111,7 +112,7 @@ def launch(  # noqa: PLR0913 - the parts of one decision
     return Plan(
         command,
         situation.record,
-        replace(record, state=state),
+        replace(record, state=state, next_attempt_at=due if waits else Instant(0)),
         events,
         {**_NO_DEADLINES, **timer},
         counters or {},

@@ -13,7 +13,15 @@ from ares_celery.agents.contract import Agent
 from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
-from ares_celery.errors import AgentSignal, FencedError, FencedSignal, StopSignal, StoreUnavailableError
+from ares_celery.errors import (
+    AgentSignal,
+    EventTooLargeError,
+    FencedError,
+    FencedSignal,
+    StopSignal,
+    StoreUnavailableError,
+    UnserialisableError,
+)
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.async_context import AsyncContext
 from ares_celery.runtime.context import OUTAGE_PAUSE
@@ -150,10 +158,11 @@ class AsyncBody:
 
     async def _live(self) -> End:
         try:
+            returned: Any = None
             start = getattr(self._agent, "start", None)
             if start is not None:
-                await _contained(start(self._ctx))
-            end = verdict_on_return(self._incarnation, serves=self._serves)
+                returned = await _contained(start(self._ctx))
+            end = verdict_on_return(self._incarnation, serves=self._serves, returned=returned)
             if end is None:
                 await self._serve_until_asked()
                 end = verdict_on_return(self._incarnation, serves=False)
@@ -294,10 +303,17 @@ class AsyncBody:
 
     async def _answer(self, message: InboxMessage) -> None:
         reply = await self._reply_to(message)
-        incarnation = self._incarnation
-        await self._from_store(partial(self._store.reply, incarnation.agent_id, incarnation.fence, message, reply))
+        try:
+            await self._store_reply(message, reply)
+        except (UnserialisableError, EventTooLargeError) as error:
+            # The answer itself is bad: the caller is told, or the message would come again for ever.
+            await self._store_reply(message, failure_reply(self._incarnation.agent_id, message.message_id, error))
         if self._ctx is not None:
             await self._ctx.settle()
+
+    async def _store_reply(self, message: InboxMessage, reply: Reply) -> None:
+        agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
+        await self._from_store(partial(self._store.reply, agent_id, fence, message, reply))
 
     async def _reply_to(self, message: InboxMessage) -> Reply:
         agent_id = self._incarnation.agent_id

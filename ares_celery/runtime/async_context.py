@@ -101,9 +101,8 @@ class AsyncContext(BaseContext):
             return
         try:
             await self.snapshot()
-        except Exception:
-            self.logger.exception("snapshot failed; the previous one stays")
-            self._snapshot_at = self._clock.monotonic()
+        except Exception as error:  # noqa: BLE001 - an agent's snapshot() may raise anything
+            await self._say_failed(error)
 
     async def final_snapshot(self) -> None:
         """The snapshot of an orderly end; when it fails, recovery replays more instead."""
@@ -111,8 +110,13 @@ class AsyncContext(BaseContext):
             return
         try:
             await self.snapshot()
-        except Exception:
-            self.logger.exception("final snapshot failed; recovery replays more instead")
+        except Exception as error:  # noqa: BLE001 - an agent's snapshot() may raise anything
+            await self._say_failed(error)
+
+    async def _say_failed(self, error: Exception) -> None:
+        event = self._snapshot_failed(error)
+        if event is not None:
+            await self._emit([event])
 
     async def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
         await self._alive()

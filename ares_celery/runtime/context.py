@@ -15,10 +15,13 @@ from ares_celery.agents.contract import Agent, Applier, StatefulAgent
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import FencedSignal, StopSignal, UnserialisableError
-from ares_celery.model.event import Event, NewEvent
+from ares_celery.model.event import RUNTIME_MODULE, Event, EventType, NewEvent
 from ares_celery.runtime.ends import ApplyFailedSignal
 from ares_celery.runtime.incarnation import Completion, Incarnation
 from ares_celery.runtime.recovery import replayable
+
+#: Event types that only the runtime writes: what they say must be true.
+_RESERVED: Final = frozenset(kind.value for kind in EventType)
 
 __all__ = ["OUTAGE_PAUSE", "AgentLogger", "BaseContext"]
 
@@ -63,6 +66,7 @@ class BaseContext:
         self._events_since_snapshot = 0
         self._snapshot_at = clock.monotonic()
         self._snapshot_version = incarnation.last_version
+        self._snapshot_problem = ""
         self._logger: AgentLogger | None = None
 
     # -- facts ------------------------------------------------------------------------------------------------------
@@ -153,6 +157,9 @@ class BaseContext:
                 raise UnserialisableError(
                     what="an event", agent_id=self.agent_id, problem=f"its type {given!r} is not a non-empty string"
                 )
+            if kind in _RESERVED:
+                problem = f"type {kind!r} is the runtime's own word; choose another"
+                raise UnserialisableError(what="an event", agent_id=self.agent_id, problem=problem)
             made.append(NewEvent(kind, payload if payload is not None else {}))
         return made
 
@@ -182,7 +189,19 @@ class BaseContext:
         """There is something that the last snapshot lacks; state that no event tells of may always have changed."""
         return not isinstance(self._agent, Applier) or self._incarnation.last_version > self._snapshot_version
 
+    def _snapshot_failed(self, error: Exception) -> NewEvent | None:
+        """The runtime's own event about it; None when the last one said the same."""
+        self._snapshot_at = self._clock.monotonic()
+        self.logger.error("snapshot failed; the previous one stays, recovery replays more", exc_info=error)
+        problem = f"{type(error).__name__}: {error}"[:1_000]
+        if problem == self._snapshot_problem:
+            return None
+        self._snapshot_problem = problem
+        payload = {"agent_id": self.agent_id, "incarnation": self.incarnation, "problem": problem}
+        return NewEvent(EventType.SNAPSHOT_FAILED, payload, {"module": RUNTIME_MODULE})
+
     def _snapshot_taken(self) -> None:
+        self._snapshot_problem = ""
         self._events_since_snapshot = 0
         self._snapshot_at = self._clock.monotonic()
         self._snapshot_version = self._incarnation.last_version

@@ -95,10 +95,11 @@ def verdict_on_signal(incarnation: Incarnation) -> End:
     return verdict_on_return(incarnation, serves=False) or Yielded()
 
 
-def verdict_on_return(incarnation: Incarnation, *, serves: bool) -> End | None:
+def verdict_on_return(incarnation: Incarnation, *, serves: bool, returned: object = None) -> End | None:
     """What a normal return of ``start`` means; None = the agent goes on and serves its inbox.
 
-    A return after the agent saw that it should stop is a yield. Without that, the restart type decides.
+    A return after the agent saw that it should stop is a yield. Without that, the restart type decides; what ``start``
+    returned is then the result.
     """
     if incarnation.completion is not None:
         return Completed(incarnation.completion.result)
@@ -109,8 +110,8 @@ def verdict_on_return(incarnation: Incarnation, *, serves: bool) -> End | None:
     if serves:
         return None
     if incarnation.record.spec.restart is RestartType.PERMANENT:
-        returned = AgentFailedError(
+        error = AgentFailedError(
             agent_id=incarnation.agent_id, type="Returned", error="start() returned, but the agent is permanent"
         )
-        return Crash(returned)
-    return Completed(None)
+        return Crash(error)
+    return Completed(returned)

@@ -13,7 +13,15 @@ from ares_celery.agents.contract import Agent
 from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
-from ares_celery.errors import AgentSignal, FencedError, FencedSignal, StopSignal, StoreUnavailableError
+from ares_celery.errors import (
+    AgentSignal,
+    EventTooLargeError,
+    FencedError,
+    FencedSignal,
+    StopSignal,
+    StoreUnavailableError,
+    UnserialisableError,
+)
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.ends import (
@@ -111,10 +119,11 @@ class SyncBody:
 
     def _live(self) -> End:
         try:
+            returned: Any = None
             start = getattr(self._agent, "start", None)
             if start is not None:
-                self._user_code(start, self._ctx)
-            end = verdict_on_return(self._incarnation, serves=self._serves)
+                returned = self._user_code(start, self._ctx)
+            end = verdict_on_return(self._incarnation, serves=self._serves, returned=returned)
             if end is not None:
                 return end
             while not self._ctx.stop_requested:
@@ -199,9 +208,16 @@ class SyncBody:
 
     def _answer(self, message: InboxMessage) -> None:
         reply = self._reply_to(message)
-        incarnation = self._incarnation
-        self._from_store(lambda: self._store.reply(incarnation.agent_id, incarnation.fence, message, reply))
+        try:
+            self._store_reply(message, reply)
+        except (UnserialisableError, EventTooLargeError) as error:
+            # The answer itself is bad: the caller is told, or the message would come again for ever.
+            self._store_reply(message, failure_reply(self._incarnation.agent_id, message.message_id, error))
         self._ctx.settle()
+
+    def _store_reply(self, message: InboxMessage, reply: Reply) -> None:
+        agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
+        self._from_store(partial(self._store.reply, agent_id, fence, message, reply))
 
     def _reply_to(self, message: InboxMessage) -> Reply:
         agent_id = self._incarnation.agent_id

@@ -110,9 +110,8 @@ class SyncContext(BaseContext):
             return
         try:
             self.snapshot()
-        except Exception:
-            self.logger.exception("snapshot failed; the previous one stays")
-            self._snapshot_at = self._clock.monotonic()
+        except Exception as error:  # noqa: BLE001 - an agent's snapshot() may raise anything
+            self._say_failed(error)
 
     def final_snapshot(self) -> None:
         """The snapshot of an orderly end; when it fails, recovery replays more instead."""
@@ -120,8 +119,13 @@ class SyncContext(BaseContext):
             return
         try:
             self.snapshot()
-        except Exception:
-            self.logger.exception("final snapshot failed; recovery replays more instead")
+        except Exception as error:  # noqa: BLE001 - an agent's snapshot() may raise anything
+            self._say_failed(error)
+
+    def _say_failed(self, error: Exception) -> None:
+        event = self._snapshot_failed(error)
+        if event is not None:
+            self._emit([event])
 
     def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
         self._alive()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from ares_celery import AgentContext, AgentFailedError, AgentSpec, Event, SyncAgentContext
 from ares_celery.errors import (
@@ -603,3 +604,81 @@ def test_only_a_hang_timeout_ends_an_agent_that_hangs(redis_server: RedisServer,
         info = runtime.until("h", "running", incarnation=2)
         assert (info.charged, info.cause) == (1, "hung")
         assert runtime.events("h", "agent.stopped")[0].payload["reason"].startswith("hung: ")
+
+
+@pytest.mark.parametrize("answer", [object(), {1, 2}, "x" * 3_000_000], ids=["object", "set", "too large"])
+@pytest.mark.parametrize("colour", ["async", "plain"])
+def test_an_answer_that_cannot_be_stored_fails_the_call_and_not_the_agent(
+    runtime: Runtime, answer: Any, colour: str
+) -> None:
+    """The message is consumed: it must not come again for ever."""
+
+    class Async:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def process(self, ctx: AgentContext, message: object) -> object:
+            return answer if message == "bad" else "good"
+
+    class Sync:
+        def __init__(self, agent_id: str) -> None: ...
+
+        def process(self, ctx: SyncAgentContext, message: object) -> object:
+            return answer if message == "bad" else "good"
+
+    runtime.register("odd", Async if colour == "async" else Sync)
+    runtime.manager.start_agent(AgentSpec(id="o", type="odd"), wait="running")
+
+    with pytest.raises(AgentFailedError) as caught:
+        runtime.manager.process("o", "bad", timeout=5)
+
+    assert caught.value.fields["type"] in {"UnserialisableError", "EventTooLargeError"}
+    assert runtime.manager.process("o", "fine", timeout=5) == "good"
+    assert runtime.manager.get_agent_info("o").incarnation == 1  # type: ignore[union-attr]
+
+
+def test_the_runtimes_own_words_cannot_be_emitted(runtime: Runtime) -> None:
+    """agent.stopped says that an agent stopped: nobody else may."""
+
+    class Forger:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def process(self, ctx: AgentContext, message: Any) -> object:
+            await ctx.emit(message, {"forged": True})
+            return None
+
+    runtime.register("forger", Forger)
+    runtime.manager.start_agent(AgentSpec(id="f", type="forger"), wait="running")
+
+    with pytest.raises(AgentFailedError, match="own word"):
+        runtime.manager.process("f", "agent.stopped")
+    runtime.manager.process("f", "agent.forged")
+
+
+def test_what_start_returns_is_the_result(runtime: Runtime) -> None:
+    """Shown in AgentInfo, as that of ctx.complete is."""
+
+    class Answers:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def start(self, ctx: AgentContext) -> object:
+            return {"answer": 42}
+
+    runtime.register("answers", Answers)
+    runtime.manager.start_agent(AgentSpec(id="a", type="answers"))
+    assert runtime.until("a", "completed").result == {"answer": 42}
+
+
+def test_a_snapshot_that_fails_is_said_once_by_an_event(runtime: Runtime) -> None:
+    """Not at every try: the same failure again is only logged."""
+
+    class Broken(Counter):
+        @override
+        def snapshot(self) -> dict[str, object]:
+            raise OSError("no state today")
+
+    runtime.register("broken", Broken)
+    runtime.manager.start_agent(AgentSpec(id="b", type="broken"), wait="running")
+    wait_until(lambda: fold(runtime, "b") > 20)
+
+    (failed,) = runtime.events("b", "snapshot.failed")
+    assert failed.payload["problem"] == "OSError: no state today"

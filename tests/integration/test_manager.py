@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,10 @@ from typing_extensions import override
 from ares_celery import AgentContext, AgentSpec, Event, SyncAgentContext
 from ares_celery.errors import (
     AgentAlreadyRegisteredError,
+    AgentNotParkedError,
     AgentNotRunningError,
     AgentParkedError,
+    InvalidSettingError,
     RuntimeStoppedError,
     VersionConflictError,
 )
@@ -818,6 +821,46 @@ def test_without_any_state_agents_live_and_die_all_the_same(runtime: Runtime) ->
     runtime.register("dies", type("Dies3", (Dies,), {"left": 2}))
     runtime.manager.start_agent(AgentSpec(id="d", type="dies"))
     assert runtime.until("d", "running", incarnation=3).restarts == 2
+
+
+def test_only_a_parked_agent_is_unparked(runtime: Runtime) -> None:
+    """A stopped one stays stopped, a running one is left alone."""
+    run(runtime)
+    with pytest.raises(AgentNotParkedError, match="running"):
+        runtime.manager.unpark_agent("a")
+    runtime.manager.stop_agent("a")
+    with pytest.raises(AgentNotParkedError, match="stopped"):
+        runtime.manager.unpark_agent("a")
+    assert runtime.manager.get_agent_info("a").state == "stopped"  # type: ignore[union-attr]
+
+
+def test_a_wait_for_running_ends_when_the_agent_is_parked(runtime: Runtime) -> None:
+    """With the cause, and at once."""
+    runtime.register("dies", type("Dies4", (Dies,), {"left": 100}))
+    runtime.manager.start_agent(AgentSpec(id="d", type="dies", max_restarts=1))
+    runtime.until("d", "parked")
+    runtime.manager.unpark_agent("d")
+    runtime.until("d", "parked", incarnation=4)
+
+
+def test_a_resurrection_that_waits_says_for_what_and_until_when(runtime: Runtime) -> None:
+    """Backoff is no lack of slots."""
+    runtime.register("dies", type("Dies5", (Dies,), {"left": 100}))
+    runtime.manager.start_agent(AgentSpec(id="d", type="dies", backoff=60, backoff_max=60))
+    wait_until(lambda: runtime.manager.get_agent_info("d").waiting_on == "backoff")  # type: ignore[union-attr]
+    info = runtime.manager.get_agent_info("d")
+    assert info is not None
+    assert info.next_attempt is not None
+    assert info.pid is None
+    run(runtime)
+    assert runtime.manager.get_agent_info("a").pid == os.getpid()  # type: ignore[union-attr]
+
+
+def test_an_unknown_if_exists_is_refused_before_anything_is_stored(runtime: Runtime) -> None:
+    """The error names the field and what it may be."""
+    with pytest.raises(InvalidSettingError, match="if_exists"):
+        runtime.manager.start_agent(spec(), if_exists="ignore")  # type: ignore[arg-type]
+    assert runtime.manager.list_agents() == []
 
 
 def test_a_message_id_used_twice_gets_the_first_answer(runtime: Runtime) -> None:

@@ -43,6 +43,11 @@ def _append(
     return Append(agent_id, fence, encoded, op, expected)
 
 
+def _reply(bound: Bound, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> Call[None]:
+    limit = bound.config.max_event_bytes
+    return mailbox_calls.reply(bound.keys, agent_id=agent_id, fence=fence, message=message, answer=reply, limit=limit)
+
+
 def _state(agent_id: AgentId, fence: str, state: Mapping[str, Any], version: Version, schema: int) -> EncodedState:
     return encode_state(agent_id, state, version=version, epoch=_epoch_of(agent_id, fence), schema=schema)
 
@@ -91,8 +96,7 @@ class RedisIncarnationStore(Part):
     def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
         """Consumes a message and stores its answer, atomically."""
         _epoch_of(agent_id, fence)
-        call = mailbox_calls.reply(self._bound.keys, agent_id=agent_id, fence=fence, message=message, answer=reply)
-        self._bound.client.run(call)
+        self._bound.client.run(_reply(self._bound, agent_id, fence, message, reply))
 
 
 class AsyncRedisIncarnationStore:
@@ -133,9 +137,7 @@ class AsyncRedisIncarnationStore:
     async def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
         """Consumes a message and stores its answer, atomically."""
         _epoch_of(agent_id, fence)
-        await self._client.run(
-            mailbox_calls.reply(self._bound.keys, agent_id=agent_id, fence=fence, message=message, answer=reply)
-        )
+        await self._client.run(_reply(self._bound, agent_id, fence, message, reply))
 
     async def send(self, agent_id: AgentId, body: object, *, message_id: str, wants_reply: bool) -> None:
         """Puts a message into another agent's inbox, once for each message id."""

@@ -97,16 +97,19 @@ def _parse_message(entry: bytes, fields: dict[bytes, bytes]) -> InboxMessage:
     )
 
 
-def reply(keys: Keys, *, agent_id: AgentId, fence: str, message: InboxMessage, answer: Reply) -> Call[None]:
+def reply(keys: Keys, *, agent_id: AgentId, fence: str, message: InboxMessage, answer: Reply, limit: int) -> Call[None]:
     """Consumes a message and stores its answer.
 
     Raises:
         UnserialisableError: The answer is no plain JSON; nothing was sent.
+        EventTooLargeError: It has more than ``limit`` bytes; an error always fits.
     """
     stored = b""
     if message.wants_reply:
         body = {"value": answer.value, "error": dict(answer.error) if answer.error is not None else None}
         stored, _ = encode_json(body, what=f"the answer to message {message.message_id!r}", agent_id=agent_id)
+        if answer.error is None and len(stored) > limit:
+            raise EventTooLargeError(type="answer", agent_id=agent_id, size=len(stored), limit=limit)
     return Call(
         lambda outcome: _parse_reply(agent_id, fence, outcome),
         script="reply",

@@ -28,6 +28,7 @@ _INTS: Final = (
     "failures",
     "attempt",
     "claimable_after",
+    "next_attempt_at",
     "nudges",
     "retries",
     "created_at",

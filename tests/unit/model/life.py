@@ -32,7 +32,7 @@ SPEC = AgentSpec(id=ID, type="counter")
 class Life:
     """An agent, its store and a clock that the test turns; keywords replace numbers of the default policy."""
 
-    def __init__(self, *, runtime: RuntimeState = RuntimeState.RUNNING, **numbers: Any) -> None:  # noqa: ANN401 - fields of the policy
+    def __init__(self, *, runtime: RuntimeState = RuntimeState.RUNNING, **numbers: Any) -> None:
         self.store = LifecycleStore({ID: replace(default_policy(), **numbers)}, runtime=runtime)
         self.claims = 0
 

@@ -10,6 +10,7 @@ import pytest
 from ares_celery.errors import (
     AgentAlreadyRegisteredError,
     AgentNotFoundError,
+    AgentNotParkedError,
     AgentNotRunningError,
     AgentParkedError,
     AresError,
@@ -61,6 +62,7 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
     Operation.RESTART: (commands.Restart(),),
     Operation.RESTORE: (commands.Restore(),),
     Operation.UPDATE: (commands.Update(spec=OTHER_SPEC), commands.Update()),
+    Operation.UNPARK: (commands.Unpark(),),
     Operation.DELETE: (commands.Delete(),),
     Operation.CLAIM: (
         commands.Claim(epoch=EPOCH, token=MINE, owner=OWNER),
@@ -212,6 +214,8 @@ REFUSALS: dict[tuple[Operation, AgentState], set[type[AresError]]] = {
     (Operation.PAUSE, S.STOPPING): {AgentNotRunningError},
     (Operation.PAUSE, S.PARKED): {AgentParkedError},
     (Operation.RESTART, S.PARKED): {AgentParkedError},
+    (Operation.UNPARK, S.PARKED): {AgentParkedError},
+    **{(Operation.UNPARK, state): {AgentNotParkedError} for state in S if state is not S.PARKED},
     **{(Operation.RESTORE, state): {AgentNotRunningError} for state in (S.REGISTERED, S.STOPPED, S.COMPLETED)},
     **{(Operation.RESTORE, state): {AgentNotRunningError} for state in (S.PAUSED, S.WAITING)},
     (Operation.RESTORE, S.PARKED): {AgentParkedError},

@@ -67,7 +67,7 @@ def calls() -> Iterator[Call[Any]]:
     yield event_calls.append_outside(KEYS, stream_id=AGENT, events=events, expected=None)
     yield event_calls.save_snapshot(KEYS, agent_id=AGENT, fence="1|t", head=b"1|1|", blob=b"", kept=3)
     yield mailbox_calls.send(KEYS, agent_id=AGENT, message_id="m1", body=1, wants_reply=True, limit=10)
-    yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"))
+    yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"), limit=100)
     yield namespace_calls.open_namespace(KEYS, schema=1, config="{}")
     yield namespace_calls.read_runtime(KEYS)
     yield namespace_calls.set_runtime(

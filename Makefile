@@ -10,7 +10,7 @@ export PIP_NO_INPUT := 1
 .PHONY: help demo up test lint spec faults soak bench bench-json lowest newest clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
 
 # The stamps lie inside the environments, so that an environment removed by hand is made again.
 .venv/.run .venv/.dev .venv-lowest/.lowest .venv-newest/.newest: pyproject.toml constraints.txt constraints-lowest.txt tools/bootstrap
@@ -19,7 +19,7 @@ help: ## List the targets
 demo: .venv/.run ## Agents lose processes and a worker to SIGKILL and carry on: the main job, with its report
 	@$(BIN)/ares demo
 
-up: .venv/.run ## A small fleet to play with; Ctrl-C ends it
+up: .venv/.run ## A small fleet to play with; Ctrl-C ends it (with options: .venv/bin/ares up --help)
 	@$(BIN)/ares up
 
 test: .venv/.dev ## The whole suite

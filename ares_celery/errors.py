@@ -58,6 +58,7 @@ __all__ = [
     "StoreUnavailableError",
     "StreamNotFoundError",
     "UnknownAgentTypeError",
+    "UnreadableRecordError",
     "UnserialisableError",
     "UnsupportedServerError",
     "VersionConflictError",
@@ -296,7 +297,7 @@ class ChaosDisabledError(AresError):
     """Faults are not allowed in this namespace."""
 
     code = "chaos_disabled"
-    template = "{operation} is refused: chaos is off in namespace {namespace!r}; `ares config set chaos true` allows it"
+    template = "{operation} is refused: namespace {namespace!r} was not made with ARES_CHAOS=true, so chaos is off"
 
 
 class StoreUnavailableError(AresError, ConnectionError):
@@ -304,6 +305,16 @@ class StoreUnavailableError(AresError, ConnectionError):
 
     code = "store_unavailable"
     template = "the store at {url} did not answer: {problem}; is it up? set ARES_REDIS_URL to the right one"
+
+
+class UnreadableRecordError(AresError):
+    """What is stored for the agent is not a record that this version can read; other agents are not touched by it."""
+
+    code = "unreadable_record"
+    template = (
+        "the record of agent {agent_id!r} cannot be read: {problem}; was it written by a newer version? then upgrade "
+        "this process, else somebody else has written to its key"
+    )
 
 
 class UnsupportedServerError(AresError):

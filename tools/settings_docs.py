@@ -18,22 +18,24 @@ HEAD: Final = """\
 
 Made from `ares_celery/config.py` by `python -m tools.settings_docs`; do not edit.
 
-Durations are seconds or text: `500ms`, `10s`, `2m`, `1h`. Sizes are bytes or text: `64KiB`, `1MiB`. A bad value is an error
-that names the field.
+Durations are seconds or text: `500ms`, `10s`, `2m`, `1h`. Sizes are bytes or text: `64KiB`, `1MiB`. A bad value is an
+error that names the field.
 """
 
 PROCESS: Final = {
     "ARES_REDIS_URL": (
         "redis://127.0.0.1:6379/0",
-        "Where the store is: `redis://`, `rediss://`, `unix://`, or `sentinel://[user:pw@]h1:26379,h2:26379/mymaster/0`.",
+        "Where the store is: `redis://`, `rediss://`, `unix://`, or `sentinel://[user:pw@]h1:26379,h2:26379/name/0`.",
     ),
     "ARES_BROKER_URL": ("the same store", "Where Celery's messages go."),
     "ARES_RESULT_URL": ("the same store", "Where Celery's results go."),
     "ARES_NAMESPACE": ("ares", "Part of every key, queue and message; two namespaces never meet."),
     "ARES_AGENT_MODULES": (
         "workers.agents",
-        "Modules, separated by commas, that a worker imports to learn agent types. The default may be missing, a named "
-        "one may not.",
+        (
+            "Modules, separated by commas, that a worker imports to learn agent types. The default may be missing, a "
+            "named one may not."
+        ),
     ),
     "ARES_APP": ("workers.app, else a built-in one", "The Celery app of the `ares` command."),
 }

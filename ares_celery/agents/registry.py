@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from ares_celery.agents.contract import Agent
@@ -270,6 +272,9 @@ def load_modules(modules: Sequence[str] | None) -> tuple[str, ...]:
     Raises:
         ImportError: A named module cannot be imported, or the default one fails inside.
     """
+    # The `celery` command has the working folder on the path only while it looks for the app.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
     if modules is not None:
         for name in modules:
             importlib.import_module(name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+
 from ares_celery.agents.registry import REGISTRY
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
@@ -27,4 +30,12 @@ def open_host(store: RedisStore, committer: Committer, *, exclusive: bool) -> Pr
         open_async=store.open_async,
         wakeups=store.wakeups(ProcessIdentity.current().encode()),
         exclusive=exclusive,
+        on_stuck=_end_process,
     )
+
+
+def _end_process() -> None:
+    """Ends a process that shuts down and whose agents do not: their leases are what proves them over."""
+    logging.shutdown()
+    # Nothing less: Celery waits for its threads without limit, and a thread cannot be ended.
+    os._exit(1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ares_celery.cli.agent_words import say_standing, standing, store_time
 from ares_celery.cli.agents_show import LOOKING
 from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.options import DURATION, JSON, why_options
@@ -81,7 +82,7 @@ def start(  # noqa: PLR0913 - one parameter an option
     if output == "json":
         print_json(info)
     else:
-        say(f"agent {info.id} is {info.state.value}; `ares agents show {info.id}`")
+        say(standing(info, store_time(session, [info])))
 
 
 def _spec(agent_id: str, fields: dict[str, Any]) -> Any:  # noqa: ANN401 - a spec, or the id of a known agent
@@ -116,9 +117,9 @@ def stop(  # noqa: PLR0913 - one parameter an option
     reason: str,
     actor: str,
 ) -> None:
-    """Want agent ID not to run, whatever restarts."""
+    """Want agent ID not to run, whatever restarts. A parked one stays parked, a completed one completed."""
     session.manager.stop_agent(agent_id, wait=wait, force=now, timeout=timeout, reason=reason, actor=actor)
-    say(f"agent {agent_id} is {'stopped' if wait else 'asked to stop'}")
+    say_standing(session, agent_id)
 
 
 @agents.command()
@@ -128,7 +129,7 @@ def stop(  # noqa: PLR0913 - one parameter an option
 def restart(session: Session, agent_id: str, reason: str, actor: str) -> None:
     """End agent ID in order and begin a new incarnation; un-parks. Not charged."""
     session.manager.restart_agent(agent_id, reason=reason, actor=actor)
-    say(f"agent {agent_id} restarts")
+    say_standing(session, agent_id)
 
 
 @agents.command()
@@ -139,7 +140,7 @@ def restart(session: Session, agent_id: str, reason: str, actor: str) -> None:
 def restore(session: Session, agent_id: str, agent_type: str | None, reason: str, actor: str) -> None:
     """Fail over on purpose: end agent ID in order and recover it in a new incarnation."""
     session.manager.restore_agent(agent_id, agent_type, reason=reason, actor=actor)
-    say(f"agent {agent_id} fails over")
+    say_standing(session, agent_id)
 
 
 @agents.command()
@@ -149,7 +150,7 @@ def restore(session: Session, agent_id: str, agent_type: str | None, reason: str
 def pause(session: Session, agent_id: str, reason: str, actor: str) -> None:
     """Let agent ID end in order and rest; state and messages are kept."""
     session.manager.pause_agent(agent_id, reason=reason, actor=actor)
-    say(f"agent {agent_id} is asked to pause")
+    say_standing(session, agent_id)
 
 
 @agents.command()
@@ -157,9 +158,9 @@ def pause(session: Session, agent_id: str, reason: str, actor: str) -> None:
 @why_options
 @pass_session
 def resume(session: Session, agent_id: str, reason: str, actor: str) -> None:
-    """Let a paused agent run again."""
+    """Let a paused agent run again; one that is not paused is left as it is."""
     session.manager.resume_agent(agent_id, reason=reason, actor=actor)
-    say(f"agent {agent_id} may run again")
+    say_standing(session, agent_id)
 
 
 @agents.command()
@@ -167,9 +168,9 @@ def resume(session: Session, agent_id: str, reason: str, actor: str) -> None:
 @why_options
 @pass_session
 def unpark(session: Session, agent_id: str, reason: str, actor: str) -> None:
-    """Start a parked agent again with a full restart budget."""
+    """Start a parked agent again with a full restart budget; one that is not parked is refused."""
     session.manager.unpark_agent(agent_id, reason=reason, actor=actor)
-    say(f"agent {agent_id} starts again")
+    say_standing(session, agent_id)
 
 
 @agents.command()

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ares_celery.cli.agent_words import seconds_left, state_words, store_time
 from ares_celery.cli.apps import Session, pass_session
-from ares_celery.cli.output import output_option, print_facts, print_json, print_table
+from ares_celery.cli.output import output_option, print_facts, print_json, print_table, shorten
 
 if TYPE_CHECKING:
     from ares_celery.model.event import Event
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["LOOKING"]
 
 _ID = click.argument("agent_id", metavar="ID")
+#: Characters of a reason, and of a payload, that a table shows; JSON has all of it.
+_REASON_SHOWN: Final = 40
+_PAYLOAD_SHOWN: Final = 240
 
 
 @click.command()
@@ -33,10 +37,14 @@ def ls(session: Session, states: tuple[str, ...], agent_type: str | None, output
     if output == "json":
         print_json(found)
         return
+    now = store_time(session, found)
     print_table(
         ("ID", "TYPE", "STATE", "WORKER", "INCARNATION", "RESTARTS", "REASON"),
         (
-            (info.id, info.type, info.state.value, info.worker, str(info.incarnation), str(info.restarts), info.reason)
+            (
+                *(info.id, info.type, state_words(info, now), info.worker, str(info.incarnation), str(info.restarts)),
+                shorten(info.reason, _REASON_SHOWN),
+            )
             for info in found
         ),
     )
@@ -55,8 +63,12 @@ def show(session: Session, agent_id: str, output: str) -> None:
         raise AgentNotFoundError(agent_id=agent_id)
     if output == "json":
         print_json(info)
-    else:
-        print_facts(info.model_dump())
+        return
+    facts = info.model_dump()
+    left = seconds_left(info, store_time(session, [info]))
+    if info.next_attempt is not None and left is not None:
+        facts["next_attempt"] = f"{info.next_attempt.isoformat(timespec='milliseconds')} (in {left:.1f} s)"
+    print_facts(facts)
 
 
 @click.command()
@@ -89,24 +101,22 @@ def events(  # noqa: PLR0913 - one parameter an option
         print_table(("VERSION", "TIME", "TYPE", "PAYLOAD"), (_event_row(event) for event in found))
 
 
-#: Characters of a payload that a table shows; JSON has all of it.
-_PAYLOAD_SHOWN: Final = 120
-
-
 def _event_row(event: Event) -> tuple[str, ...]:
     import json
 
-    payload = json.dumps(dict(event.payload), ensure_ascii=False)
-    shown = payload if len(payload) <= _PAYLOAD_SHOWN else payload[: _PAYLOAD_SHOWN - 1] + "…"
-    return str(event.version), event.time.isoformat(timespec="milliseconds"), event.type, shown
+    # The runtime's own events repeat whose stream it is.
+    shown = {name: value for name, value in event.payload.items() if (name, value) != ("agent_id", event.stream_id)}
+    payload = shorten(json.dumps(shown, ensure_ascii=False), _PAYLOAD_SHOWN)
+    return str(event.version), event.time.isoformat(timespec="milliseconds"), event.type, payload
 
 
 @click.command()
 @_ID
+@click.option("--state", "with_state", is_flag=True, help="With the whole state; JSON always has it.")
 @output_option
 @pass_session
-def snapshots(session: Session, agent_id: str, output: str) -> None:
-    """Show the kept snapshots of agent ID, newest first; damaged ones too."""
+def snapshots(session: Session, *, agent_id: str, with_state: bool, output: str) -> None:
+    """Show the kept snapshots of agent ID, newest first; damaged ones too. Their state with --state or -o json."""
     from ares_celery.clock import to_datetime
     from ares_celery.errors import AgentNotFoundError
     from ares_celery.ids import check_agent_id
@@ -132,7 +142,7 @@ def snapshots(session: Session, agent_id: str, output: str) -> None:
     if output == "json":
         print_json(rows)
     else:
-        shown = ("version", "epoch", "schema", "time", "problem")
+        shown = ["version", "epoch", "schema", "time", "problem", *(["state"] if with_state else [])]
         print_table([name.upper() for name in shown], ([row[name] for name in shown] for row in rows))
 
 

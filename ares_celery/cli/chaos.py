@@ -12,7 +12,7 @@ __all__ = ["chaos"]
 
 @click.group()
 def chaos() -> None:
-    """Faults on purpose; refused unless the namespace's `chaos` is on."""
+    """Faults on purpose; refused unless the namespace was made with ARES_CHAOS=true."""
 
 
 @chaos.command()

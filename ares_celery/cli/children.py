@@ -24,6 +24,8 @@ _LOOK: Final = 0.05
 _RESTART_DELAYS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 #: A child that lived so long, in seconds, starts with the first delay again.
 _STABLE: Final = 10.0
+#: Seconds that the last words of a child that ended may take to arrive.
+_LAST_WORDS: Final = 1.0
 
 #: Takes a line with the name of the child that printed it; called from several threads.
 Sink = Callable[[str, str], None]
@@ -41,6 +43,13 @@ class Child:
     restart_at: float | None = None
     #: It was killed on purpose, so its end is no surprise.
     expected: bool = field(default=False)
+    #: It once did its work; whoever can tell sets it.
+    ready: bool = field(default=False)
+    #: Ends with an error, in a row, before it was ever ready.
+    failed_starts: int = 0
+    #: The last line with text that it printed, and who reads it.
+    last_line: str = ""
+    reader: threading.Thread | None = field(default=None, repr=False)
 
     @property
     def pid(self) -> int:
@@ -61,10 +70,24 @@ class Children:
     Args:
         sink: Takes every line that they print.
         environment: Their whole environment.
+        give_up_after: A child that so often in a row ends with an error before it was ever ready is not started again;
+            None = it always is.
         clock: For waits.
+
+    Attributes:
+        given_up: The child that is not started again, if there is one.
     """
 
-    def __init__(self, sink: Sink, environment: Mapping[str, str], *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        environment: Mapping[str, str],
+        *,
+        give_up_after: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.given_up: Child | None = None
+        self._give_up_after = give_up_after
         self._sink = sink
         self._environment = dict(environment)
         self._clock = clock or SystemClock()
@@ -87,7 +110,8 @@ class Children:
 
     def start(self, name: str, command: Sequence[str]) -> Child:
         """Starts a child, or the next one of this name."""
-        child = Child(name, command, self._launch(name, command), self._clock.monotonic())
+        child = Child(name, command, self._launch(command), self._clock.monotonic())
+        self._follow(child)
         self._children[name] = child
         return child
 
@@ -103,20 +127,31 @@ class Children:
         """Starts children that died again, each after its delay; call it often. Returns sentences on what happened."""
         said: list[str] = []
         for child in list(self._children.values()):
-            if child.expected or child.is_running:
+            if child.expected or child is self.given_up or child.is_running:
                 continue
             now = self._clock.monotonic()
             if child.restart_at is None:
-                lived = now - child.started_at
-                child.deaths = 1 if lived >= _STABLE else child.deaths + 1
-                delay = _RESTART_DELAYS[min(child.deaths, len(_RESTART_DELAYS)) - 1]
-                child.restart_at = now + delay
-                said.append(
-                    f"{child.name} (pid {child.pid}) ended with {_ending(child.process)}; started again in {delay:g} s"
-                )
+                said.append(self._note_death(child, now))
             elif now >= child.restart_at:
-                child.process, child.started_at, child.restart_at = self._launch(child.name, child.command), now, None
+                child.process, child.started_at, child.restart_at = self._launch(child.command), now, None
+                self._follow(child)
+                said.append(f"{child.name} started again (pid {child.pid})")
         return said
+
+    def _note_death(self, child: Child, now: float) -> str:
+        lived = now - child.started_at
+        child.deaths = 1 if lived >= _STABLE else child.deaths + 1
+        failed = not child.ready and lived < _STABLE and child.process.returncode > 0
+        child.failed_starts = child.failed_starts + 1 if failed else 0
+        ended = f"{child.name} (pid {child.pid}) ended with {_ending(child.process)}"
+        if self._give_up_after is not None and child.failed_starts >= self._give_up_after:
+            self.given_up = child
+            if child.reader is not None:
+                child.reader.join(_LAST_WORDS)
+            return f"{ended} before it was ready, {child.failed_starts} times in a row; it is not started again"
+        delay = _RESTART_DELAYS[min(child.deaths, len(_RESTART_DELAYS)) - 1]
+        child.restart_at = now + delay
+        return f"{ended}; started again in {delay:g} s"
 
     def dead(self) -> list[Child]:
         """Children that ended although nobody asked them to."""
@@ -145,8 +180,8 @@ class Children:
     def _running(self) -> Iterable[Child]:
         return [child for child in self._children.values() if child.is_running]
 
-    def _launch(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(  # noqa: S603 - our own arguments
+    def _launch(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - our own arguments
             bound_to_parent(command),
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -155,14 +190,21 @@ class Children:
             # A Ctrl-C in the terminal is for us to handle, in order.
             start_new_session=True,
         )
-        threading.Thread(target=self._read, args=(name, process), name=f"log-{name}", daemon=True).start()
-        return process
 
-    def _read(self, name: str, process: subprocess.Popen[bytes]) -> None:
+    def _follow(self, child: Child) -> None:
+        """Reads what the child's newest process prints, on a thread of its own."""
+        child.reader = threading.Thread(
+            target=self._read, args=(child, child.process), name=f"log-{child.name}", daemon=True
+        )
+        child.reader.start()
+
+    def _read(self, child: Child, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None  # noqa: S101 - it was asked for
         with process.stdout:
             for line in process.stdout:
-                self._sink(name, line.decode(errors="replace").rstrip("\n"))
+                text = line.decode(errors="replace").rstrip("\n")
+                child.last_line = text.strip() or child.last_line
+                self._sink(child.name, text)
 
 
 def _ending(process: subprocess.Popen[bytes]) -> str:

@@ -42,6 +42,7 @@ _BY_CODE: Final[Mapping[str, ExitCode]] = {
     **dict.fromkeys(
         (
             "agent_already_registered",
+            "agent_not_parked",
             "agent_not_running",
             "agent_parked",
             "budget_exceeded",

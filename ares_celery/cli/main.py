@@ -18,6 +18,7 @@ from ares_celery.cli.runtime import runtime
 from ares_celery.cli.supervisor import supervisor
 from ares_celery.cli.up import up
 from ares_celery.cli.version import version
+from ares_celery.cli.words import in_cli_words
 from ares_celery.errors import AresError
 
 __all__ = ["cli", "main"]
@@ -31,7 +32,7 @@ class _ErrorsAsExitCodes(click.Group):
         try:
             return super().invoke(ctx)
         except AresError as error:
-            say(f"ares: {clean(str(error))}")
+            say(f"ares: {clean(in_cli_words(error))}")
             ctx.exit(exit_code_of(error))
 
 

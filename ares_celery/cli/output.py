@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-__all__ = ["clean", "output_option", "print_facts", "print_json", "print_table", "say", "to_json"]
+__all__ = ["clean", "output_option", "print_facts", "print_json", "print_table", "say", "shorten", "to_json"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Styles of rich for words that a cell may consist of.
@@ -89,6 +89,16 @@ def clean(value: object) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def shorten(text: str, limit: int) -> str:
+    """The text, with an ellipsis where it is cut off to have at most so many characters.
+
+    Example:
+        >>> shorten("process lost", 8), shorten("short", 8)
+        ('process…', 'short')
+    """
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints a table: coloured on a terminal, plain and never cut off elsewhere."""
     cells = [[clean(cell) for cell in row] for row in rows]
@@ -104,7 +114,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         table.add_column(column, overflow="fold")
     for row in cells:
         # Text, not str: rich would take brackets in somebody's text for markup.
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, style=_STYLES.get(cell.partition(",")[0], "")) for cell in row))
     Console().print(table)
 
 

@@ -22,7 +22,7 @@ def runtime() -> None:
 def start(session: Session, reason: str, actor: str) -> None:
     """Let agents run: those that should are launched. On a running namespace: no effect."""
     session.manager.start(reason=reason, actor=actor)
-    say(f"the runtime of namespace {session.store.namespace} runs")
+    _say_state(session)
 
 
 @runtime.command()
@@ -31,7 +31,16 @@ def start(session: Session, reason: str, actor: str) -> None:
 def stop(session: Session, reason: str, actor: str) -> None:
     """End every agent in order and keep all from starting until `ares runtime start`."""
     session.manager.stop(reason=reason, actor=actor)
-    say(f"the runtime of namespace {session.store.namespace} is stopped; `ares runtime start` lets it run again")
+    _say_state(session)
+
+
+def _say_state(session: Session) -> None:
+    state = session.store.runtime().state.value
+    meaning = {
+        "new": ": nothing runs until its first agents worker or `ares runtime start`",
+        "stopped": ": no agent runs until `ares runtime start`",
+    }
+    say(f"the runtime of namespace {session.store.namespace} is {state}{meaning.get(state, '')}")
 
 
 @runtime.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,10 +18,12 @@ from ares_celery.cli.embedded_redis import free_port, redis_and_folder
 from ares_celery.cli.fleet import Fleet, fleet_environment
 from ares_celery.cli.interrupts import Interrupts, catch_interrupts
 from ares_celery.cli.merged_log import MergedLog
-from ares_celery.cli.output import say
-from ares_celery.clock import SystemClock
+from ares_celery.cli.output import clean, say
+from ares_celery.cli.up_ready import all_ready, print_exports, say_what_to_try
+from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import ProcessSettings
-from ares_celery.errors import OperationNotSupportedError
+from ares_celery.errors import OperationNotSupportedError, StoreUnavailableError
+from ares_celery.store.base import Store
 from ares_celery.store.redis.open import open_store
 
 __all__ = ["UpOptions", "run_up"]
@@ -30,6 +32,10 @@ __all__ = ["UpOptions", "run_up"]
 _LOOK: Final = 0.2
 #: Something to start where nobody has agents of their own.
 _SAMPLE_AGENTS: Final = "ares_celery.cli.demo.samples"
+#: Those whose readiness is told by the store.
+_WORKERS: Final = ("agents", "supervisor")
+#: A process that fails so often before it was ever ready will not do better the next time.
+_FAILED_STARTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,49 +65,76 @@ def run_up(options: UpOptions) -> int:
         interrupts = stack.enter_context(catch_interrupts())
         url, folder = redis_and_folder(stack, options.redis_url)
         # Made here, so that all processes find the same one, and a wrong URL is said before anything runs.
-        open_store(ProcessSettings(redis_url=url, namespace=namespace)).close()
+        store = open_store(ProcessSettings(redis_url=url, namespace=namespace))
+        stack.callback(store.close)
         if options.redis_url and not options.namespace:
             stack.callback(wipe_namespace, url, namespace)
         modules = () if options.app != BUILTIN_APP or os.environ.get("ARES_AGENT_MODULES") else (_SAMPLE_AGENTS,)
         environment = fleet_environment(url, namespace, folder, agent_modules=modules)
-        children = stack.enter_context(Children(MergedLog(), environment))
-        _start(children, options, Fleet(options.app, namespace, folder, task_events=options.flower))
-        _print_exports(url, namespace, options.app)
-        _print_hints("counter" if modules else "TYPE")
-        _watch(children, interrupts)
+        children = stack.enter_context(Children(MergedLog(), environment, give_up_after=_FAILED_STARTS))
+        flower = _start(children, options, Fleet(options.app, namespace, folder, task_events=options.flower))
+        fleet = _UpFleet(children, store, interrupts, SystemClock())
+
+        def introduce() -> None:
+            types = store.known_types()
+            if flower is not None:
+                click.echo(f"# Flower: {flower}")
+            print_exports(url, namespace, options.app)
+            say_what_to_try(types, children["agents"].pid)
+
+        code = fleet.watch(introduce)
+        say("ares up: ending the fleet")
         children.stop(hurry=interrupts.hurry)
     say("ares up: all processes have ended")
-    return 0
+    return code
 
 
-def _start(children: Children, options: UpOptions, fleet: Fleet) -> None:
-    children.start("agents", fleet.agents_worker("agents", pool="threads", slots=options.concurrency))
-    children.start("supervisor", fleet.supervision_worker())
-    children.start("beat", fleet.beat())
-    if options.flower:
-        port = free_port()
-        children.start("flower", fleet.flower(port))
-        click.echo(f"# Flower: http://127.0.0.1:{port}/")
+def _start(children: Children, options: UpOptions, fleet: Fleet) -> str | None:
+    """Starts all processes; returns Flower's address, if it was asked for."""
+    commands = {
+        "agents": fleet.agents_worker("agents", pool="threads", slots=options.concurrency),
+        "supervisor": fleet.supervision_worker(),
+        "beat": fleet.beat(),
+    }
+    port = free_port() if options.flower else None
+    if port is not None:
+        commands["flower"] = fleet.flower(port)
+    for name, command in commands.items():
+        say(f"ares up: {name} started (pid {children.start(name, command).pid})")
+    return None if port is None else f"http://127.0.0.1:{port}/"
 
 
-def _print_exports(url: str, namespace: str, app: str) -> None:
-    """What a second terminal needs."""
-    for name, value in (("ARES_REDIS_URL", url), ("ARES_NAMESPACE", namespace), ("ARES_APP", app)):
-        click.echo(f"export {name}={shlex.quote(value)}")
+@dataclass
+class _UpFleet:
+    """The running fleet, looked at until it ends."""
 
+    children: Children
+    store: Store
+    interrupts: Interrupts
+    clock: Clock
+    _is_store_away: bool = False
 
-def _print_hints(agent_type: str) -> None:
-    say("ares up: paste the lines above into a second terminal, then try:")
-    say("  ares agents types")
-    say(f"  ares agents start first-1 --type {agent_type} --wait")
-    say("  ares agents ls")
-    say("  ares agents ask first-1 '{}'")
-    say("ares up: Ctrl-C ends the fleet, a second one at once")
+    def watch(self, introduce: Callable[[], None]) -> int:
+        """Restarts what dies, and calls ``introduce`` once all workers are ready; returns the exit code."""
+        is_introduced = False
+        while not self.clock.wait(self.interrupts.stop, _LOOK):
+            for sentence in self.children.restart_dead():
+                say(f"ares up: {sentence}")
+            failed = self.children.given_up
+            if failed is not None:
+                say(f"ares up: {failed.name} cannot start: {clean(failed.last_line)}")
+                return 1
+            is_introduced = is_introduced or self._try_to_introduce(introduce)
+        return 0
 
-
-def _watch(children: Children, interrupts: Interrupts) -> None:
-    clock = SystemClock()
-    while not clock.wait(interrupts.stop, _LOOK):
-        for sentence in children.restart_dead():
-            say(f"ares up: {sentence}")
-    say("ares up: ending the fleet")
+    def _try_to_introduce(self, introduce: Callable[[], None]) -> bool:
+        try:
+            if not all_ready(self.store, self.children, _WORKERS):
+                return False
+            introduce()
+        except StoreUnavailableError as error:
+            if not self._is_store_away:
+                say(f"ares up: {error}")
+            self._is_store_away = True
+            return False
+        return True

@@ -100,6 +100,8 @@ class AsyncBody:
         self._serving: asyncio.Task[None] | None = None
         self._serve_failure: BaseException | None = None
         self._cancelled = 0
+        self._ending = False
+        self._dies_of: _ContainedExit | None = None
         self._serves = hasattr(agent, "process")
 
     @property
@@ -151,6 +153,7 @@ class AsyncBody:
             end = Crash(agent_failed(self._incarnation.agent_id, error))
         finally:
             self._incarnation.on_change(_nothing, _nothing)
+            self._ending = True
             if self._serving is not None:
                 self._serving.cancel()
             if not self._done.done():
@@ -220,7 +223,7 @@ class AsyncBody:
             await self._ctx.final_snapshot()
         except FencedSignal:
             return Fenced()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, StopSignal):
             log.warning("agent %s: its final snapshot was cut off", self._incarnation.agent_id)
         return end
 
@@ -308,6 +311,8 @@ class AsyncBody:
         except (UnserialisableError, EventTooLargeError) as error:
             # The answer itself is bad: the caller is told, or the message would come again for ever.
             await self._store_reply(message, failure_reply(self._incarnation.agent_id, message.message_id, error))
+        if self._dies_of is not None:
+            raise self._dies_of
         if self._ctx is not None:
             await self._ctx.settle()
 
@@ -321,8 +326,20 @@ class AsyncBody:
             return no_process_reply(agent_id, self._type.name, message.message_id)
         try:
             value = await _contained(self._agent.process(self._ctx, message.body))
-        except (AgentSignal, _ContainedExit):
+        except AgentSignal:
             raise
+        except asyncio.CancelledError as error:
+            if self._cancelled or self._ending:
+                raise
+            # Something inside the agent was cancelled, not the agent: an answer like any other failure.
+            task = asyncio.current_task()
+            while task is not None and task.cancelling():
+                task.uncancel()
+            return failure_reply(agent_id, message.message_id, error)
+        except _ContainedExit as exit_:
+            # The caller is told, so that the message does not come again for ever; then the agent dies of it.
+            self._dies_of = exit_
+            return failure_reply(agent_id, message.message_id, exit_.error)
         except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
             return failure_reply(agent_id, message.message_id, error)
         return Reply(message.message_id, value)
@@ -332,6 +349,8 @@ class AsyncBody:
             try:
                 return await call()
             except StoreUnavailableError as error:
+                if self._incarnation.stopping_reason is not None:
+                    raise StopSignal from error
                 log.warning("agent %s: the store does not answer (%s); waiting", self._incarnation.agent_id, error)
                 await asyncio.sleep(OUTAGE_PAUSE)
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ares_celery.agents.contract import Agent, StatefulAgent
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
-from ares_celery.errors import AresError, FencedError, FencedSignal, StoreUnavailableError, VersionConflictError
+from ares_celery.errors import (
+    AgentSignal,
+    AresError,
+    FencedError,
+    FencedSignal,
+    StopSignal,
+    StoreUnavailableError,
+    VersionConflictError,
+)
 from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
@@ -57,7 +65,8 @@ class AsyncContext(BaseContext):
     async def sleep(self, seconds: float, /) -> None:
         """Waits; wakes at once on stop, pause and drain."""
         await self._alive()
-        self._count_sleep()
+        if self._sleeps_too_often():
+            await self._refuse(StopSignal())
         await self.settle()
         until = self._clock.monotonic() + seconds
         while not self._should_stop():
@@ -145,6 +154,8 @@ class AsyncContext(BaseContext):
             try:
                 return await call()
             except StoreUnavailableError as error:
+                if self._incarnation.stopping_reason is not None:
+                    await self._refuse(StopSignal())
                 self.logger.warning("the store does not answer (%s); waiting", error)
                 await asyncio.sleep(OUTAGE_PAUSE)
             except FencedError as error:
@@ -158,11 +169,16 @@ class AsyncContext(BaseContext):
 
     async def _alive(self) -> None:
         """Waits while suspended; raises FencedSignal once the incarnation is over."""
-        self._demand_life()
-        while self._incarnation.suspended:
+        while self._incarnation.suspended and self._incarnation.stopping_reason is None:
             self._woken.clear()
             await self._woken.wait()
-            self._demand_life()
+        if self._incarnation.fenced:
+            await self._refuse(FencedSignal())
+
+    async def _refuse(self, signal: AgentSignal) -> NoReturn:
+        """Raises a signal, but lets the loop turn first: its other agents live on it."""
+        await asyncio.sleep(self._next_refusal())
+        raise signal
 
 
 def _rolled_back(error: AresError) -> bool:

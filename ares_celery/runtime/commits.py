@@ -100,6 +100,14 @@ class Committer:
                 log.warning("store unavailable; %s of agent %s is tried again", operation_of(command), agent_id)
                 self._clock.wait(self._never, _OUTAGE_PAUSE)
 
+    def waiting(self, queue: str | None) -> int | None:
+        """How many messages wait in a queue; None when nobody can tell."""
+        try:
+            return self._launcher.waiting(queue)
+        except Exception as error:  # noqa: BLE001 - any broker's; not to know is no reason to keep agents waiting
+            log.warning("the length of queue %s is unknown: %s: %s", queue or "agents", type(error).__name__, error)
+            return None
+
     def _apply(self, agent_id: AgentId, command: Command, op: str, guard: DueDeadline | None) -> Applied:
         for _ in range(_MOST_CONFLICTS):
             read = self._store.read(agent_id, op=op)

@@ -14,7 +14,7 @@ from ares_celery.agents.context import StoppingReason
 from ares_celery.agents.contract import Agent, Applier, StatefulAgent
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
-from ares_celery.errors import FencedSignal, StopSignal, UnserialisableError
+from ares_celery.errors import UnserialisableError
 from ares_celery.model.event import RUNTIME_MODULE, Event, EventType, NewEvent
 from ares_celery.runtime.ends import ApplyFailedSignal
 from ares_celery.runtime.incarnation import Completion, Incarnation
@@ -22,6 +22,9 @@ from ares_celery.runtime.recovery import replayable
 
 #: Event types that only the runtime writes: what they say must be true.
 _RESERVED: Final = frozenset(kind.value for kind in EventType)
+
+#: Signals that are raised without a pause; an agent that catches more of them would hold the loop, or a core.
+_FREE_REFUSALS: Final = 3
 
 __all__ = ["OUTAGE_PAUSE", "AgentLogger", "BaseContext"]
 
@@ -63,6 +66,7 @@ class BaseContext:
         self._batches = itertools.count(1)
         self._batch_prefix = f"{incarnation.fence.partition('|')[2]}:"
         self._sleeps_while_stopping = 0
+        self._refusals = 0
         self._events_since_snapshot = 0
         self._snapshot_at = clock.monotonic()
         self._snapshot_version = incarnation.last_version
@@ -129,22 +133,21 @@ class BaseContext:
 
     # -- rules ------------------------------------------------------------------------------------------------------
 
-    def _demand_life(self) -> None:
-        """Raises FencedSignal once the incarnation is over."""
-        if self._incarnation.fenced:
-            raise FencedSignal
-
     def _should_stop(self) -> bool:
         """Looks at the flags afresh: other threads set them."""
         return self.stop_requested
 
-    def _count_sleep(self) -> None:
-        """Ends an agent that goes on sleeping although it was asked to stop."""
+    def _sleeps_too_often(self) -> bool:
+        """The agent goes on sleeping although it was asked to stop."""
         if not self._should_stop():
-            return
+            return False
         self._sleeps_while_stopping += 1
-        if self._sleeps_while_stopping > _SLEEPS_WHILE_STOPPING:
-            raise StopSignal
+        return self._sleeps_while_stopping > _SLEEPS_WHILE_STOPPING
+
+    def _next_refusal(self) -> float:
+        """Seconds to wait before a signal is raised: more each time, for an agent that catches it and goes on."""
+        self._refusals += 1
+        return 0.0 if self._refusals <= _FREE_REFUSALS else min(0.01 * 2 ** (self._refusals - _FREE_REFUSALS), 1.0)
 
     def _next_op(self) -> str:
         return f"{self._batch_prefix}{next(self._batches)}"

@@ -16,10 +16,10 @@ from ares_celery.clock import Clock, SystemClock, to_datetime
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentFailedError,
-    AgentSignal,
     AresError,
     EventIntegrityError,
     FencedError,
+    FencedSignal,
     StoreUnavailableError,
 )
 from ares_celery.ids import AgentId, Epoch
@@ -30,6 +30,7 @@ from ares_celery.runtime.async_body import AsyncBody
 from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Yielded, agent_failed
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
+from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.lease_keeper import LeaseKeeper
 from ares_celery.runtime.loop_thread import LoopThread
 from ares_celery.runtime.offspring import end_offspring
@@ -45,9 +46,11 @@ __all__ = ["ProcessHost"]
 log = logging.getLogger(__name__)
 #: An incarnation waits out any outage: only the store can say that it is over.
 _FOR_EVER = timedelta(days=3650)
-#: How long a claim is tried while the store does not answer; the sweep sends the message again.
-_CLAIM_PATIENCE = 5.0
+#: Seconds between two tries of a claim while the store does not answer.
+_CLAIM_PAUSE = 0.2
 _WARM_UP_LIMIT = 10.0
+#: Seconds between two looks at a drain that goes on.
+_DRAIN_LOOK = 0.1
 #: Missed heartbeats after which the event loop counts as hung.
 _HUNG_HEARTBEATS = 3
 
@@ -68,6 +71,7 @@ class ProcessHost:
         open_async: Callable[[], AsyncIncarnationStore],
         wakeups: Wakeups | None = None,
         exclusive: bool = False,
+        on_stuck: Callable[[], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Starts the keeper.
@@ -80,8 +84,10 @@ class ProcessHost:
             open_async: Gives the store for the event loop; called on it, once.
             wakeups: Hints that something was asked of an agent; without them a heartbeat tells.
             exclusive: The process hosts one agent at a time (prefork): processes that it leaves behind are ended.
+            on_stuck: Called when agents have not ended within drain_timeout: ends the process.
             clock: Injected in tests.
         """
+        self._on_stuck = on_stuck
         self._store = store
         self._config = config
         self._committer = committer
@@ -93,6 +99,7 @@ class ProcessHost:
         self.identity = ProcessIdentity.current()
         self._hosted = HostedSet()
         self._bodies: dict[str, AsyncBody | SyncBody] = {}
+        self._recovering: dict[str, tuple[Incarnation, Interrupts]] = {}
         self._draining = threading.Event()
         self._lock = threading.Lock()
         self._loop: LoopThread | None = None
@@ -140,10 +147,26 @@ class ProcessHost:
         loop.submit(_connected(store)).result(timeout=_WARM_UP_LIMIT)
 
     def drain(self) -> None:
-        """Asks every incarnation to snapshot and release, and takes no new one. Returns at once."""
+        """Asks every incarnation to snapshot and release, and takes no new one. Returns at once.
+
+        What has not ended after drain_timeout is given up: ``on_stuck`` is told, and ends the process.
+        """
+        first = not self._draining.is_set()
         self._draining.set()
         for incarnation in self._hosted.all():
             incarnation.ask("drain")
+        if first and self._on_stuck is not None:
+            threading.Thread(target=self._watch_drain, name="ares-drain-watch", daemon=True).start()
+
+    def _watch_drain(self) -> None:
+        until = self._clock.monotonic() + self._config.drain_timeout.total_seconds()
+        never = threading.Event()
+        while self._clock.monotonic() < until:
+            self._clock.wait(never, _DRAIN_LOOK)
+        left = sorted(self.hosted())
+        if left and self._on_stuck is not None:
+            log.error("%d agents did not end within drain_timeout and are left to their leases: %s", len(left), left)
+            self._on_stuck()
 
     @property
     def draining(self) -> bool:
@@ -174,7 +197,6 @@ class ProcessHost:
     def _claim(self, agent_id: AgentId, epoch: Epoch, delivery: Delivery) -> Claimed | Noop:
         token = secrets.token_hex(8)
         owner = Owner(self.identity.encode(), delivery.worker, delivery.task_id)
-        until = self._clock.monotonic() + _CLAIM_PATIENCE
         while True:
             try:
                 return self._store.claim(agent_id, epoch, token=token, owner=owner, page=PAGE)
@@ -185,18 +207,25 @@ class ProcessHost:
                 self._park(agent_id, f"{epoch}|{token}", error)
                 return Noop("integrity")
             except StoreUnavailableError:
-                if self._clock.monotonic() > until:
+                # The claim may have been made: only the same claimer can find out, so it asks until it is answered.
+                if self._clock.wait(self._draining, _CLAIM_PAUSE):
                     return Noop("store unavailable")
-                self._clock.wait(threading.Event(), 0.2)
 
     def _host(self, incarnation: Incarnation, claimed: Claimed, delivery: Delivery) -> Outcome:
+        recovering = Interrupts()
+        with self._lock:
+            self._recovering[incarnation.fence] = (incarnation, recovering)
         try:
-            body = self._recover(incarnation, claimed)
+            with recovering.allowed():
+                body = self._recover(incarnation, claimed)
         except EventIntegrityError as error:
             self._park(incarnation.agent_id, incarnation.fence, error)
             return Ended(AgentState.PARKED, incarnation.record.incarnation, str(error))
-        except (AgentSignal, Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code may raise any
+        except BaseException as error:  # noqa: BLE001 - user code may raise anything; nothing of it may cost the slot
             return self._attempt_failed(incarnation, delivery, error)
+        finally:
+            with self._lock:
+                self._recovering.pop(incarnation.fence, None)
         with self._lock:
             self._bodies[incarnation.fence] = body
         try:
@@ -213,8 +242,16 @@ class ProcessHost:
             incarnation.record.incarnation,
             extra=self._facts(incarnation),
         )
-        end = Yielded() if running.ignored else body.run()
+        end = Yielded() if running.ignored else self._lived(incarnation, body)
         return self._finish(incarnation, end)
+
+    def _lived(self, incarnation: Incarnation, body: AsyncBody | SyncBody) -> End:
+        try:
+            return body.run()
+        except BaseException as error:
+            # A bug of ours: the record must not go on saying that the agent runs.
+            log.exception("agent %s: hosting it failed", incarnation.agent_id, extra=self._facts(incarnation))
+            return Crash(agent_failed(incarnation.agent_id, error))
 
     def _recover(self, incarnation: Incarnation, claimed: Claimed) -> AsyncBody | SyncBody:
         spec = claimed.record.spec
@@ -350,8 +387,11 @@ class ProcessHost:
         loop_age = self._loop.beat() if self._loop is not None else 0.0
         with self._lock:
             bodies = [body for body in self._bodies.values() if body.wants_pulse]
+            over = [interrupts for one, interrupts in self._recovering.values() if one.fenced]
         for body in bodies:
             body.pulse(loop_age)
+        for interrupts in over:
+            interrupts.send(FencedSignal)
 
     def _report_ill(self, incarnation: Incarnation, problem: str, cause: DeathCause) -> None:
         """The agent is not well, or hangs: asked to give up first, as its process lives."""

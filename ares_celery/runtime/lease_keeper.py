@@ -92,8 +92,16 @@ class LeaseKeeper:
             ok = self._renew(self._hosted.all() if full else self._taken())
             if full or not ok:
                 due = self._clock.monotonic() + (self._interval if ok else _OUTAGE_PAUSE)
-            if full and ok and self._on_beat is not None:
-                self._on_beat()
+            if full and ok:
+                self._beat()
+
+    def _beat(self) -> None:
+        if self._on_beat is None:
+            return
+        try:
+            self._on_beat()
+        except Exception:
+            log.exception("what follows a renewal failed; the lease keeper goes on")
 
     def _taken(self) -> list[Incarnation]:
         with self._lock:

@@ -34,16 +34,24 @@ class LoopThread:
         self._turned_at = clock.monotonic()
         self._asked = False
         self._said = False
+        self._closing = False
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="ares-agents-loop", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.close()
+        while not self._closing:
+            # SystemExit of any task or callback, and a loop.stop() of user code, leave the loop whole and end its run:
+            # one agent must not take the others of this process along.
+            try:
+                self.loop.run_forever()
+            except BaseException:
+                log.exception("user code raised through the event loop; the loop goes on")
+            else:
+                if not self._closing:
+                    log.error("user code stopped the event loop; it goes on")
+        self.loop.close()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Runs a coroutine on the loop; from any other thread."""
@@ -72,6 +80,7 @@ class LoopThread:
 
     def close(self) -> None:
         """Stops the loop; what still runs on it is abandoned."""
+        self._closing = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5)

@@ -18,6 +18,10 @@ class Launcher(Protocol):
         """Publishes the nudge. May raise: a deadline in the store sends it again, so callers only log."""
         ...
 
+    def waiting(self, queue: str | None) -> int | None:
+        """How many messages wait in a queue of the namespace (None = that of all agents); None = unknown. May raise."""
+        ...
+
 
 class Wakeups(Protocol):
     """Hints from the store that an agent of this process should be looked at now; losing one costs a heartbeat."""

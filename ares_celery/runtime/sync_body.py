@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import threading
 from collections.abc import Callable
@@ -38,6 +37,7 @@ from ares_celery.runtime.ends import (
 )
 from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.sync_context import SyncContext
 from ares_celery.store.base import InboxMessage, Reply, Store
 
@@ -79,9 +79,8 @@ class SyncBody:
         )
         self._serves = hasattr(agent, "process")
         self._in_message = False
-        self._thread = 0
-        self._interruptible = False
-        self._lock = threading.Lock()
+        self._dies_of: BaseException | None = None
+        self._interrupts = Interrupts()
         self._stop_asked_at = 0.0
 
     @property
@@ -91,7 +90,6 @@ class SyncBody:
 
     def run(self) -> End:
         """Runs the agent to its end in the calling thread."""
-        self._thread = threading.get_ident()
         self._incarnation.on_change(self._ctx.wake, self._on_stop)
         end = self._live()
         if not isinstance(end, (Fenced, Crash)):
@@ -113,7 +111,7 @@ class SyncBody:
             return
         limit = min(self._config.agent_stop_timeout, self._config.drain_timeout).total_seconds() * _OWN_PART
         if self._incarnation.fenced or self._clock.monotonic() - self._stop_asked_at > limit:
-            self._interrupt(FencedSignal if self._incarnation.fenced else StopSignal)
+            self._interrupts.send(FencedSignal if self._incarnation.fenced else StopSignal)
 
     # -- in the task's thread ---------------------------------------------------------------------------------------
 
@@ -134,14 +132,8 @@ class SyncBody:
 
     def _user_code(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401 - whatever it returns
         """Calls user code; only inside it may an interrupt arrive."""
-        with self._lock:
-            self._interruptible = True
-        try:
+        with self._interrupts.allowed():
             return function(*args)
-        finally:
-            with self._lock:
-                self._interruptible = False
-                _set_async_exception(self._thread, None)
 
     def _on_error(self, error: BaseException) -> End:
         if isinstance(error, (FencedSignal, FencedError)):
@@ -160,6 +152,8 @@ class SyncBody:
             self._ctx.final_snapshot()
         except FencedSignal:
             return Fenced()
+        except StopSignal:
+            log.warning("agent %s: no final snapshot, as the store does not answer", self._incarnation.agent_id)
         except BaseException as error:  # an agent's stop() may raise anything; it is over anyway
             self._ctx.logger.error("stop() failed", exc_info=error)  # noqa: TRY400 - also for what is no Exception
         return end
@@ -167,11 +161,6 @@ class SyncBody:
     def _on_stop(self) -> None:
         self._stop_asked_at = self._clock.monotonic()
         self._ctx.wake()
-
-    def _interrupt(self, signal: type[AgentSignal]) -> None:
-        with self._lock:
-            if self._interruptible:
-                _set_async_exception(self._thread, signal)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
@@ -213,6 +202,8 @@ class SyncBody:
         except (UnserialisableError, EventTooLargeError) as error:
             # The answer itself is bad: the caller is told, or the message would come again for ever.
             self._store_reply(message, failure_reply(self._incarnation.agent_id, message.message_id, error))
+        if self._dies_of is not None:
+            raise self._dies_of
         self._ctx.settle()
 
     def _store_reply(self, message: InboxMessage, reply: Reply) -> None:
@@ -225,7 +216,12 @@ class SyncBody:
             return no_process_reply(agent_id, self._type.name, message.message_id)
         try:
             return Reply(message.message_id, self._agent.process(self._ctx, message.body))
+        except AgentSignal:
+            raise
         except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
+            return failure_reply(agent_id, message.message_id, error)
+        except BaseException as error:  # noqa: BLE001 - so does it here, and then the agent dies of it
+            self._dies_of = error
             return failure_reply(agent_id, message.message_id, error)
 
     def _from_store(self, call: Callable[[], T]) -> T:
@@ -233,18 +229,13 @@ class SyncBody:
             try:
                 return call()
             except StoreUnavailableError as error:
+                if self._incarnation.stopping_reason is not None:
+                    raise StopSignal from error
                 log.warning("agent %s: the store does not answer (%s); waiting", self._incarnation.agent_id, error)
                 self._clock.wait(threading.Event(), OUTAGE_PAUSE)
             except FencedError as error:
                 self._incarnation.ask("fenced")
                 raise FencedSignal from error
-
-
-def _set_async_exception(thread: int, signal: type[BaseException] | None) -> None:
-    """Raises ``signal`` in a thread at its next bytecode; None takes back one that has not arrived."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(signal) if signal is not None else None
-    )
 
 
 def _nothing() -> None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
 from ares_celery.agents.contract import Agent, StatefulAgent
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
-from ares_celery.errors import FencedError, FencedSignal, StoreUnavailableError, VersionConflictError
+from ares_celery.errors import (
+    AgentSignal,
+    FencedError,
+    FencedSignal,
+    StopSignal,
+    StoreUnavailableError,
+    VersionConflictError,
+)
 from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
@@ -67,7 +74,8 @@ class SyncContext(BaseContext):
     def sleep(self, seconds: float, /) -> None:
         """Waits; wakes at once on stop, pause and drain. Messages are answered meanwhile."""
         self._alive()
-        self._count_sleep()
+        if self._sleeps_too_often():
+            self._refuse(StopSignal())
         self.settle()
         until = self._clock.monotonic() + seconds
         while not self._should_stop():
@@ -153,6 +161,8 @@ class SyncContext(BaseContext):
             try:
                 return call()
             except StoreUnavailableError as error:
+                if self._incarnation.stopping_reason is not None:
+                    self._refuse(StopSignal())
                 self.logger.warning("the store does not answer (%s); waiting", error)
                 self._woken.clear()
                 self._clock.wait(self._woken, OUTAGE_PAUSE)
@@ -168,8 +178,13 @@ class SyncContext(BaseContext):
     def _alive(self) -> None:
         """Waits while suspended; raises FencedSignal once the incarnation is over."""
         self._called_at = self._clock.monotonic()
-        self._demand_life()
-        while self._incarnation.suspended:
+        while self._incarnation.suspended and self._incarnation.stopping_reason is None:
             self._woken.clear()
             self._clock.wait(self._woken, OUTAGE_PAUSE)
-            self._demand_life()
+        if self._incarnation.fenced:
+            self._refuse(FencedSignal())
+
+    def _refuse(self, signal: AgentSignal) -> NoReturn:
+        """Raises a signal; an agent that catches it again and again costs no core."""
+        self._clock.wait(threading.Event(), self._next_refusal())
+        raise signal

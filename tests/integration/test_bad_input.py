@@ -84,7 +84,7 @@ def test_every_acceptable_id_works_as_any_other(runtime: Runtime, agent_id: str)
 def test_no_agent_is_no_agent(runtime: Runtime) -> None:
     """None is NilAgentError; an empty id an error of its own."""
     with pytest.raises(NilAgentError):
-        runtime.manager.start_agent(None)  # type: ignore[arg-type]
+        runtime.manager.start_agent(None)
     with pytest.raises(NilAgentError):
         runtime.manager.register_agent(None)
     with pytest.raises(InvalidAgentIdError):
@@ -235,7 +235,7 @@ def test_a_snapshot_that_is_not_plain_json_keeps_the_previous_one(runtime: Runti
             self.count += 1
 
         def snapshot(self) -> dict[str, object]:
-            return {"count": self.count if self.count < 2 else {self.count}}  # noqa: PLR2004 - the second is bad
+            return {"count": self.count if self.count < 2 else {self.count}}
 
         def restore_state(self, state: dict[str, Any]) -> None:
             self.count = state["count"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -483,15 +484,22 @@ def test_a_gap_in_the_events_parks_the_agent_with_the_position(runtime: Runtime,
 
 def test_messages_of_a_dead_incarnation_are_answered_by_the_next(runtime: Runtime) -> None:
     """An unread inbox outlives the process: at-least-once until the reply is stored."""
-    first = threading.Event()
 
     class Dies:
-        def __init__(self, agent_id: str) -> None: ...
+        def __init__(self, agent_id: str) -> None:
+            self.asked = asyncio.Event()
+
+        async def start(self, ctx: AgentContext) -> None:
+            if ctx.incarnation == 1:
+                await self.asked.wait()
+                raise RuntimeError("in the middle of an answer")
+            while not ctx.stop_requested:
+                await ctx.sleep(60)
 
         async def process(self, ctx: AgentContext, message: object) -> object:
-            if not first.is_set():
-                first.set()
-                raise SystemExit(1)
+            if ctx.incarnation == 1:
+                self.asked.set()
+                await asyncio.Event().wait()
             return {"incarnation": ctx.incarnation}
 
     runtime.register("dies", Dies)

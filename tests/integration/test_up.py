@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from ares_celery.cli.children import Children
 from ares_celery.cli.embedded_redis import EmbeddedRedis, Server, find_server
 from ares_celery.clock import SystemClock
 from ares_celery.errors import OperationNotSupportedError
-from tests.integration.command_line import Command, ares, environment, processes_with
+from tests.integration.command_line import ARES, ROOT, Command, ares, environment, processes_with
 from tests.redis_server import RedisServer
 from tests.wait import wait_until
 
@@ -28,19 +29,36 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 EXPORT = re.compile(r"export (ARES_\w+)=(.*)")
 PREFIX = re.compile(r"\S+ +\| ")
+STARTED = re.compile(r"ares up: (\w+) started \(pid (\d+)\)")
+
+#: Children of a shell: one says why it ends, the other is ended.
+FAILS = "echo the reason; echo; exit 1"
+KILLED = "kill -9 $$"
 
 
 class Terminal:
-    """A second terminal, with the export lines pasted in."""
+    """A second terminal, with the export lines pasted in, once the fleet has said that it is ready."""
 
     def __init__(self, up: Command, folder: Path) -> None:
-        wait_until(lambda: sum(bool(EXPORT.match(line)) for line in up.out) == 3, "the export lines", timeout=30)
+        up.wait_for("Ctrl-C ends the fleet")
+        #: The commands that it was told to try.
+        self.hints = [line.strip() for line in up.talk if line.startswith("  ")]
         self.exports: dict[str, str] = {match[1]: match[2] for line in up.out if (match := EXPORT.match(line))}
         self._folder = folder
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         return ares(*arguments, env={**environment(self._folder), **self.exports}, folder=self._folder)
+
+    def type_in(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a line as it was printed, in a shell."""
+        shim = self._folder / "ares"
+        shim.write_text(f'#!/bin/sh\nexec {shlex.join(ARES)} "$@"\n')
+        shim.chmod(0o755)
+        env = {**environment(self._folder), **self.exports, "PATH": f"{self._folder}:{os.environ['PATH']}"}
+        return subprocess.run(
+            ["sh", "-c", line], cwd=self._folder, env=env, capture_output=True, text=True, check=False, timeout=60
+        )
 
     def json(self, *arguments: str) -> Any:
         """Run a command and return what it prints as JSON."""
@@ -59,21 +77,21 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 @pytest.fixture(scope="module")
 def terminal(up: Command, tmp_path_factory: pytest.TempPathFactory) -> Terminal:
-    """A second terminal in which an agent was started."""
+    """A second terminal in which the first command that was printed has been typed."""
     made = Terminal(up, tmp_path_factory.mktemp("terminal"))
-    wait_until(lambda: "counter" in made.json("agents", "types"), "the agents worker", timeout=30)
-    started = made("agents", "start", "first-1", "--type", "counter", "--config", '{"step": 2}', "--wait")
+    started = made.type_in(made.hints[0])
     assert started.returncode == 0, started.stderr
+    assert "first-1 is running" in started.stderr
     return made
 
 
 def test_a_second_terminal_starts_an_agent_and_talks_to_it(terminal: Terminal) -> None:
     """With the three export lines and nothing else."""
     assert set(terminal.exports) == {"ARES_REDIS_URL", "ARES_NAMESPACE", "ARES_APP"}
-    assert terminal.json("agents", "ask", "first-1", "{}")["total"] % 2 == 0
+    assert terminal.json("agents", "ask", "first-1", "{}")["total"] >= 0
     assert terminal.json("agents", "show", "first-1")["state"] == "running"
     assert "first-1" in [agent["id"] for agent in terminal.json("agents", "ls")]
-    assert terminal.json("agents", "events", "first-1", "-n", "2")[1]["payload"] == {"by": 2}
+    assert terminal.json("agents", "events", "first-1", "-n", "2")[1]["payload"] == {"by": 1}
     assert terminal.json("runtime", "status")["state"] == "running"
     assert len(terminal.json("supervisor", "status")["processes"]) == 2
     assert terminal.json("config", "get", "chaos") == {"chaos": False}
@@ -127,19 +145,52 @@ def test_flower_shows_the_agent_s_task_with_id_and_incarnation_and_nothing_of_it
 
 def test_a_worker_that_dies_is_started_again_and_its_agent_goes_on(up: Command, terminal: Terminal) -> None:
     """The tiny supervisor of `up` looks after processes, the sweep after agents."""
-    before = terminal.json("agents", "show", "first-1")["incarnation"]
-    (worker,) = [line for line in processes_with(terminal.exports["ARES_NAMESPACE"]) if ".agents " in line]
-
-    os.kill(int(worker.partition(":")[0]), signal.SIGKILL)
-
-    wait_until(lambda: any("agents (pid" in line and "SIGKILL" in line for line in up.talk), "its notice")
-    wait_until(
-        lambda: (
-            (now := terminal.json("agents", "show", "first-1"))["state"] == "running" and now["incarnation"] > before
-        ),
-        "the agent's next life",
-        timeout=30,
+    start, ask, kill, ask_again = terminal.hints
+    pid = next(match[2] for line in up.talk if (match := STARTED.match(line)) and match[1] == "agents")
+    before, asked = terminal.json("agents", "show", "first-1"), terminal.type_in(ask)
+    assert (start, kill, before["pid"]) == (
+        "ares agents start first-1 --type counter --wait",
+        f"kill -9 {pid}",
+        int(pid),
     )
+
+    killed, answer = terminal.type_in(kill), terminal.type_in(ask_again)
+
+    assert (asked.returncode, killed.returncode, answer.returncode) == (0, 0, 0), answer.stderr
+    assert json.loads(answer.stdout)["total"] >= json.loads(asked.stdout)["total"]
+    assert terminal.json("agents", "show", "first-1")["incarnation"] > before["incarnation"]
+    (again,) = [line for line in up.talk if line.startswith("ares up: agents started again (pid ")]
+    assert f"agents (pid {pid}) ended with signal 9 (SIGKILL)" in "\n".join(up.talk)
+    assert pid not in again
+
+
+def test_one_s_own_module_is_run_as_the_page_says(tmp_path: Path) -> None:
+    """The agent of docs/howto/run-your-own-agent.md, by the commands of that page; the sample is not there then."""
+    page = (ROOT / "docs/howto/run-your-own-agent.md").read_text()
+    (module,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    start, *asks = re.findall(r"^\$ (ares agents (?:start|ask) .*)$", page, re.MULTILINE)
+    (tmp_path / "my_agents.py").write_text(module)
+    with Command("up", env=environment(tmp_path, ARES_AGENT_MODULES="my_agents"), folder=tmp_path) as up:
+        terminal = Terminal(up, tmp_path)
+
+        done = [terminal.type_in(line) for line in (start, *asks)]
+
+        assert "ares up: ready; agent types: guestbook" in up.talk
+        assert [one.returncode for one in done] == [0] * 4, done[-1].stderr
+        assert json.loads(done[-1].stdout) == ["Ada", "Grace", "Linus"]
+        assert up.end() == 0
+
+
+def test_agents_that_cannot_be_imported_end_it_with_the_reason(tmp_path: Path) -> None:
+    """After the second failure, with the one line that matters at the end; nothing is said to be ready."""
+    with Command("up", env=environment(tmp_path, ARES_AGENT_MODULES="no_such"), folder=tmp_path) as up:
+        assert up.process.wait(40) == 1
+        talk, out = up.talk, up.out
+
+    reason = "ARES_AGENT_MODULES cannot be loaded: ModuleNotFoundError: No module named 'no_such'"
+    assert any(line.startswith("ares up: ") and line.endswith(f"cannot start: {reason}") for line in talk[-3:])
+    assert 2 <= sum("Traceback" in line for line in talk) <= 4, "two workers, each at most twice"
+    assert out == [line for line in talk if "then try" in line] == []
 
 
 def test_ctrl_c_ends_all_of_it_within_seconds(tmp_path: Path) -> None:
@@ -152,7 +203,7 @@ def test_ctrl_c_ends_all_of_it_within_seconds(tmp_path: Path) -> None:
 
     wait_until(lambda: not processes_with(str(tmp_path)), "the end of all processes")
     assert list(tmp_path.iterdir()) == []
-    assert [line for line in talk if not PREFIX.match(line) and not line.startswith(("ares up: ", "  ares "))] == []
+    assert [line for line in talk if not PREFIX.match(line) and not line.startswith(("ares up: ", "  "))] == []
 
 
 def test_a_killed_up_takes_everything_with_it(tmp_path: Path) -> None:
@@ -262,14 +313,37 @@ def test_a_child_that_dies_again_and_again_is_started_more_and_more_rarely() -> 
 
         def restarted_three_times() -> bool:
             said.extend(children.restart_dead())
-            return len(said) >= 3
+            return sum("ended with" in sentence for sentence in said) >= 3
 
         wait_until(restarted_three_times, "three deaths", timeout=20)
         children.start("sleeps", [shutil.which("sleep") or "sleep", "60"])
         children.kill("sleeps")
 
-        assert [sentence.rpartition(" in ")[2] for sentence in said] == ["0.2 s", "0.5 s", "1 s"]
+        deaths = [sentence for sentence in said if "ended with" in sentence]
+        assert [sentence.rpartition(" in ")[2] for sentence in deaths] == ["0.2 s", "0.5 s", "1 s"]
+        assert sum("dies started again (pid " in sentence for sentence in said) == 2
         assert not any("sleeps" in sentence for sentence in children.restart_dead())
+
+
+@pytest.mark.parametrize(
+    ("script", "ready", "is_given_up"), [(FAILS, False, True), (FAILS, True, False), (KILLED, False, False)]
+)
+def test_a_child_that_cannot_start_is_given_up(script: str, *, ready: bool, is_given_up: bool) -> None:
+    """It failed twice before it was ever ready. One that once worked, or was killed, is started again for ever."""
+    with Children(_nothing, dict(os.environ), give_up_after=2) as children:
+        child = children.start("child", ["sh", "-c", script])
+        child.ready = ready
+        said: list[str] = []
+
+        def died_twice() -> bool:
+            said.extend(children.restart_dead())
+            return sum("ended with" in sentence for sentence in said) >= 2
+
+        wait_until(died_twice, "two deaths", timeout=20)
+
+        assert (children.given_up is child) == is_given_up
+        assert ("not started again" in said[-1]) == is_given_up
+        assert child.last_line == "the reason" or not is_given_up
 
 
 def _nothing(*_: str) -> None:

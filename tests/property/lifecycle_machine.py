@@ -70,6 +70,6 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.world.calm_down()
 
 
-def run(**options: Any) -> None:  # noqa: ANN401 - those of hypothesis.settings
+def run(**options: Any) -> None:
     """Runs the machine with settings of its own."""
     run_state_machine_as_test(LifecycleMachine, settings=settings(**options))

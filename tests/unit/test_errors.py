@@ -145,7 +145,7 @@ def test_a_sentence_names_the_value_and_a_cure() -> None:
     """Field, value, cure: bad input tells what to do."""
     assert str(AgentNotFoundError(agent_id="a")) == "agent 'a' does not exist; `ares agents ls` lists those that do"
     assert "if_exists" in str(errors.AgentAlreadyRegisteredError(agent_id="a", state="running", desired="running"))
-    assert "chaos true" in str(errors.ChaosDisabledError(operation="kill_agent", namespace="ares"))
+    assert "ARES_CHAOS=true" in str(errors.ChaosDisabledError(operation="kill_agent", namespace="ares"))
     assert "6.2" in str(errors.UnsupportedServerError(url="redis://h", version="5.0"))
 
 

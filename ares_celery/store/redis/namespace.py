@@ -71,7 +71,7 @@ def _warn_of_differences(namespace: str, own: RuntimeConfig, stored: RuntimeConf
     if differing:
         _log.warning(
             "namespace %s has other settings than this process: %s; those of the namespace hold "
-            "(`ares config diff` shows both, `ares config set` changes them)",
+            "(`ares config get` shows those of the namespace)",
             namespace,
             ", ".join(differing),
         )

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from ares_celery.cli.apps import BUILTIN_APP, Session, app_name
 from ares_celery.cli.exit_codes import ExitCode, exit_code_of
 from ares_celery.cli.fleet import Fleet, fleet_environment
 from ares_celery.cli.main import cli
 from ares_celery.cli.output import clean, print_table, to_json
+from ares_celery.cli.words import in_cli_words
 from ares_celery.errors import (
     AgentFailedError,
     AgentNotFoundError,
+    AgentNotParkedError,
     AgentParkedError,
     AresError,
     ChaosDisabledError,
@@ -35,24 +34,7 @@ from ares_celery.errors import (
     WaitTimeoutError,
 )
 from ares_celery.model.agent import AgentSpec, AgentState
-
-
-class RecordingManager:
-    """Takes calls instead of a Manager; answers or raises as it was told."""
-
-    def __init__(self, answer: object = None, error: AresError | None = None) -> None:
-        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-        self._answer = answer
-        self._error = error
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls.append((name, args, kwargs))
-            if self._error is not None:
-                raise self._error
-            return self._answer
-
-        return call
+from tests.unit.cli.calling import RecordingManager, agent, commands_of, run, runner
 
 
 @pytest.fixture
@@ -63,29 +45,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> RecordingManager:
     return made
 
 
-def _runner() -> CliRunner:
-    """Keeps stdout and stderr apart, which older versions of click have to be told."""
-    options: Any = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
-    return CliRunner(**options)
-
-
-def run(*arguments: str) -> Any:
-    """Run the command line in this process."""
-    return _runner().invoke(cli, arguments, catch_exceptions=False)
-
-
 # -- the tree ----------------------------------------------------------------------------------------------------------
-
-
-def commands_of(group: click.Group, prefix: str = "") -> dict[str, click.Command]:
-    """All commands that are no groups, by their whole name."""
-    found: dict[str, click.Command] = {}
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            found |= commands_of(command, f"{prefix}{name} ")
-        else:
-            found[prefix + name] = command
-    return found
 
 
 def test_every_command_has_help() -> None:
@@ -147,7 +107,7 @@ def test_the_app_of_celery_s_own_command_line_is_used(manager: RecordingManager)
         seen.append(session.app)
 
     try:
-        _runner().invoke(cli, ["probe"], obj=SimpleNamespace(app=app), catch_exceptions=False)
+        runner().invoke(cli, ["probe"], obj=SimpleNamespace(app=app), catch_exceptions=False)
     finally:
         del cli.commands["probe"]
 
@@ -177,6 +137,7 @@ def test_an_app_that_cannot_be_imported_is_a_usage_error() -> None:
         (ProcessTimeoutError(agent_id="a"), 4),
         (WaitTimeoutError(agent_id="a"), 4),
         (AgentParkedError(agent_id="a"), 5),
+        (AgentNotParkedError(agent_id="a", state="running"), 5),
         (RuntimeStoppedError(namespace="n"), 5),
         (ChaosDisabledError(operation="kill"), 5),
         (StoreUnavailableError(url="redis://x", problem="no"), 6),
@@ -190,7 +151,7 @@ def test_errors_have_stable_exit_codes(monkeypatch: pytest.MonkeyPatch, error: A
     done = run("agents", "ask", "a", "{}")
 
     assert (done.exit_code, exit_code_of(error)) == (code, code)
-    assert str(error) in done.stderr
+    assert in_cli_words(error) in done.stderr
     assert done.stdout == ""
 
 
@@ -225,7 +186,7 @@ def test_an_unknown_state_is_a_usage_error(manager: RecordingManager) -> None:
 
 def test_a_new_agent_s_spec_reaches_the_manager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every option is a field of the spec or an argument of start_agent."""
-    info = SimpleNamespace(id="a", state=AgentState.STARTING)
+    info = agent("a", AgentState.STARTING, waiting_on="slot")
     made = RecordingManager(answer=SimpleNamespace(info=lambda: info))
     monkeypatch.setattr(Session, "manager", made)
 
@@ -283,7 +244,8 @@ def test_simple_commands_call_their_method(manager: RecordingManager, command: s
     done = run("agents", command, "a", "--reason", "r", "--actor", "me")
 
     assert done.exit_code == 0
-    assert manager.calls == [(method, ("a",), {"reason": "r", "actor": "me"})]
+    assert manager.calls[0] == (method, ("a",), {"reason": "r", "actor": "me"})
+    assert [name for name, _, _ in manager.calls[1:]] == ([] if command == "rm" else ["get_agent_info"])
     assert done.stdout == ""
 
 

@@ -1,0 +1,106 @@
+"""What is true of an agent now, as sentences: its state, what that means, and the command that changes it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from ares_celery.cli.output import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ares_celery.cli.apps import Session
+    from ares_celery.model.agent import AgentInfo
+
+__all__ = ["say_standing", "seconds_left", "standing", "state_words", "store_time"]
+
+#: Causes of parking that a restart does not wave through.
+_UNSETTLED: Final = frozenset({"integrity", "reconcile"})
+
+
+def say_standing(session: Session, agent_id: str) -> None:
+    """Says how the agent stands after a command: what the record has, not what was asked for."""
+    info = session.manager.get_agent_info(agent_id)
+    if info is None:
+        say(f"agent {agent_id} does not exist any more")
+    else:
+        say(standing(info, store_time(session, [info])))
+
+
+def store_time(session: Session, infos: Iterable[AgentInfo]) -> datetime | None:
+    """The store's time, which next attempts are due by; None, and nothing is asked, when nobody waits for one."""
+    from ares_celery.clock import to_datetime
+
+    if any(info.next_attempt is not None for info in infos):
+        return to_datetime(session.store.server_time())
+    return None
+
+
+def standing(info: AgentInfo, now: datetime | None = None) -> str:
+    """One sentence on an agent: its state and what that means."""
+    return f"agent {info.id} is {state_words(info, now)}{_meaning(info)}"
+
+
+def state_words(info: AgentInfo, now: datetime | None = None) -> str:
+    """The state, with the time of the next attempt while one is waited for: ``resurrecting, next try in 4 s``.
+
+    Args:
+        info: The agent.
+        now: The store's time; None when it is not known.
+    """
+    left = seconds_left(info, now)
+    return info.state.value if left is None else f"{info.state.value}, next try in {left:.0f} s"
+
+
+def seconds_left(info: AgentInfo, now: datetime | None) -> float | None:
+    """Seconds until the next attempt, not below zero; None when none is waited for."""
+    if info.next_attempt is None or now is None:
+        return None
+    return max(0.0, (info.next_attempt - now).total_seconds())
+
+
+def _meaning(info: AgentInfo) -> str:  # noqa: PLR0911 - one line a state
+    match info.state.value:
+        case "registered":
+            return _registered(info)
+        case "starting" if info.waiting_on == "slot":
+            return ": it waits for a worker with a free slot"
+        case "running":
+            process = f", pid {info.pid}" if info.pid else ""
+            return f" (incarnation {info.incarnation}, worker {info.worker or '-'}{process})"
+        case "stopping":
+            return _after_the_stop(info)
+        case "stopped":
+            return f"; `ares agents start {info.id}` starts it again with its state"
+        case "completed":
+            return f": its work is done; `ares agents start {info.id}` starts it again with its state"
+        case "paused":
+            return f" with its state and messages kept; `ares agents resume {info.id}` lets it go on"
+        case "parked":
+            return _parked(info)
+        case _:
+            return ""
+
+
+def _registered(info: AgentInfo) -> str:
+    if info.desired == "running":
+        return ": it starts when the runtime runs (`ares runtime start`)"
+    return f" and does not run; `ares agents start {info.id}` starts it"
+
+
+def _after_the_stop(info: AgentInfo) -> str:
+    match info.desired.value:
+        case "running":
+            return "; then its next incarnation starts"
+        case "paused":
+            return f"; then it rests until `ares agents resume {info.id}`"
+        case _:
+            return ""
+
+
+def _parked(info: AgentInfo) -> str:
+    cause = f" ({info.cause})" if info.cause else ""
+    if info.cause in _UNSETTLED:
+        return f"{cause} and stays so: what `ares agents show {info.id}` tells has to be settled before a restart"
+    return f"{cause} and stays so until `ares agents restart {info.id}`"

@@ -1,0 +1,159 @@
+"""What commands say is true: the state that an agent really is in, why, and until when."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ares_celery.cli.apps import Session
+from ares_celery.clock import instant_from
+from ares_celery.ids import Epoch, Version
+from ares_celery.model.agent import AgentInfo, AgentState, Desired
+from ares_celery.model.event import Event, EventType
+from ares_celery.model.snapshot import Snapshot
+from tests.unit.cli.calling import RecordingManager, agent, run
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CHANGING = ("stop", "pause", "resume", "restart", "restore", "unpark")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The store behind the commands: it has the time, and whatever a test puts into it."""
+    made = SimpleNamespace(namespace="shop", server_time=lambda: instant_from(NOW))
+    monkeypatch.setattr(Session, "store", made)
+    return made
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, answer: object) -> None:
+    """Let the Manager answer so."""
+    monkeypatch.setattr(Session, "manager", RecordingManager(answer))
+
+
+def waiting(**more: Any) -> AgentInfo:
+    """An agent whose next attempt is due in four seconds."""
+    due = NOW + timedelta(seconds=4)
+    return agent("a", AgentState.RESURRECTING, waiting_on="backoff", next_attempt=due, **more)
+
+
+# -- after a command ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", CHANGING)
+def test_a_parked_agent_is_said_to_be_parked_whatever_was_asked(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """`stop` notes a wish and un-parks nothing; the text says what does."""
+    answering(monkeypatch, agent("a", AgentState.PARKED, cause="max_restarts"))
+
+    done = run("agents", command, "a")
+
+    assert done.stderr == "agent a is parked (max_restarts) and stays so until `ares agents restart a`\n"
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [
+        (agent("a", AgentState.STOPPED), ["is stopped", "`ares agents start a`"]),
+        (agent("a", AgentState.COMPLETED), ["is completed", "its work is done"]),
+        (agent("a", AgentState.PAUSED), ["is paused", "`ares agents resume a`"]),
+        (agent("a", AgentState.STOPPING, desired=Desired.STOPPED), ["is stopping\n"]),
+        (agent("a", AgentState.STOPPING, desired=Desired.PAUSED), ["is stopping; then it rests"]),
+        (agent("a", AgentState.STOPPING), ["is stopping; then its next incarnation starts"]),
+        (agent("a", AgentState.STARTING, waiting_on="slot"), ["is starting", "free slot"]),
+        (agent("a", AgentState.RUNNING, worker="w@h", pid=47), ["is running", "worker w@h, pid 47"]),
+        (agent("a", AgentState.REGISTERED), ["is registered", "`ares runtime start`"]),
+        (agent("a", AgentState.REGISTERED, desired=Desired.STOPPED), ["does not run", "`ares agents start a`"]),
+        (agent("a", AgentState.PARKED, cause="integrity"), ["is parked (integrity)", "settled before a restart"]),
+        (None, ["agent a does not exist any more"]),
+    ],
+    ids=lambda value: value.state.value if isinstance(value, AgentInfo) else None,
+)
+def test_a_command_says_how_the_agent_stands_afterwards(
+    monkeypatch: pytest.MonkeyPatch, info: AgentInfo | None, words: list[str]
+) -> None:
+    """The state of the record, what it means, and the command that changes it."""
+    answering(monkeypatch, info)
+
+    said = run("agents", "stop", "a").stderr
+
+    assert [part for part in words if part not in said] == []
+
+
+def test_an_agent_that_waits_for_its_next_attempt_is_said_to(
+    monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace
+) -> None:
+    """By the store's clock, not the terminal's."""
+    answering(monkeypatch, waiting())
+
+    assert run("agents", "stop", "a", "--no-wait").stderr == "agent a is resurrecting, next try in 4 s\n"
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "new"])
+def test_the_runtime_s_commands_say_the_state_that_it_is_in(
+    monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace, state: str
+) -> None:
+    """`runtime start` on one that somebody stopped meanwhile does not claim that it runs."""
+    answering(monkeypatch, None)
+    store.runtime = lambda: SimpleNamespace(state=SimpleNamespace(value=state))
+
+    said = [run("runtime", command).stderr for command in ("start", "stop")]
+
+    assert all(text.startswith(f"the runtime of namespace shop is {state}") for text in said)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_bounds_reasons_and_shows_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace
+) -> None:
+    """One long reason must not push everything else aside; JSON has all of it."""
+    reason = "ValueError: " + "x" * 300
+    answering(monkeypatch, [waiting(reason=reason)])
+
+    (_, line) = run("agents", "ls").stdout.splitlines()
+    (shown,) = json.loads(run("agents", "ls", "-o", "json").stdout)
+
+    assert "resurrecting, next try in 4 s" in line
+    assert re.split(" {2,}", line)[-1] == reason[:39] + "…"
+    assert shown["reason"] == reason
+
+
+def test_an_agent_s_page_shows_its_process_and_its_next_attempt(
+    monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace
+) -> None:
+    """The pid is what `kill` wants."""
+    answering(monkeypatch, waiting(pid=4711))
+
+    facts = dict(line.split(maxsplit=1) for line in run("agents", "show", "a").stdout.splitlines())
+
+    assert facts["pid"] == "4711"
+    assert facts["waiting_on"] == "backoff"
+    assert facts["next_attempt"] == "2026-01-02T03:04:09.000+00:00 (in 4.0 s)"
+
+
+def test_a_failover_s_whole_payload_fits_into_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its delay is the last field; whose event it is was asked for and is not repeated."""
+    payload = {"agent_id": "a", "reason": "ConnectionError: the backend is away", "cause": "crash", "charged": True}
+    payload |= {"restarts": 3, "incarnation": 3, "delay_ms": 2000}
+    event = Event("e1", "a", Version(1), EventType.FAILOVER_TRIGGERED, payload, NOW, 0, {"module": "runtime"})
+    monkeypatch.setattr(Session, "manager", SimpleNamespace(events=RecordingManager((event,))))
+
+    shown = run("agents", "events", "a").stdout
+
+    assert '"delay_ms": 2000}' in shown
+    assert "agent_id" not in shown
+
+
+def test_snapshots_show_their_state_when_it_is_asked_for(store: SimpleNamespace) -> None:
+    """States may be large, so not by default."""
+    snapshot = Snapshot({"total": 7}, Version(3), Epoch(1), 1, instant_from(NOW))
+    store.stored_snapshots = RecordingManager((snapshot,)).stored_snapshots
+
+    assert "total" not in run("agents", "snapshots", "a").stdout
+    assert '{"total": 7}' in run("agents", "snapshots", "a", "--state").stdout
+    assert json.loads(run("agents", "snapshots", "a", "-o", "json").stdout)[0]["state"] == {"total": 7}

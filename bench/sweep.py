@@ -23,6 +23,10 @@ class _Nobody:
     def launch(self, nudge: Nudge) -> None:
         """Sends nothing: nothing is started here."""
 
+    def waiting(self, queue: str | None) -> int | None:
+        """Nothing waits anywhere."""
+        return 0
+
 
 @dataclass(frozen=True, slots=True)
 class SweepGrowth:

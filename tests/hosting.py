@@ -13,6 +13,7 @@ from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
 from ares_celery.store.redis.open import open_store
 from ares_celery.store.redis.store import RedisStore
+from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.sweep import Sweeper
 from ares_celery.testing.thread_launcher import ThreadLauncher
 from tests.wait import wait_until
@@ -42,7 +43,8 @@ class Runtime:
         self.committer = Committer(self.store, self.config, self.launcher)
         self.host = self.new_host()
         self.manager = CoreManager(self, registry=self.registry)
-        self.sweeper = Sweeper(self.store, self.committer, self.config)
+        contact = ContactWindow(self.config.lease_ttl)
+        self.sweeper = Sweeper(self.store, self.committer, self.config, contact=contact)
 
     def new_host(self) -> ProcessHost:
         """A host as another process would have it."""
@@ -58,21 +60,21 @@ class Runtime:
         """Makes a type known."""
         self.registry.register(name, factory, **options)
 
-    def until(self, agent_id: str, state: str, *, incarnation: int = 0, timeout: float = 8) -> Any:
+    def until(self, agent_id: str, state: str, *, incarnation: int = 0, timeout: float = 8, judge: bool = False) -> Any:
         """Waits for a state, sweeping meanwhile."""
         found: list[Any] = [None]
 
         def there() -> bool:
-            self.sweep()
+            self.sweep(judge=judge)
             found[0] = self.manager.get_agent_info(agent_id)
             return found[0] is not None and found[0].state == state and found[0].incarnation >= incarnation
 
         wait_until(there, f"{agent_id} to be {state}, not {found}", timeout=timeout)
         return found[0]
 
-    def sweep(self) -> None:
-        """One sweep, without judging leases."""
-        self.sweeper.sweep_once(judge_leases=False)
+    def sweep(self, *, judge: bool = False) -> None:
+        """One sweep, without judging leases and tries to recover unless told to."""
+        self.sweeper.sweep_once(judge_leases=judge)
 
     def events(self, agent_id: str, type: str = "") -> list[Event]:
         """All events, or those of one type."""

@@ -12,6 +12,7 @@ import redis
 OWNED_KINDS: dict[str, str] = {
     "agent": "delete_agent removes it, last",
     "audit": "bounded by length and age",
+    "clock": "the namespace itself",
     "config": "the namespace itself",
     "counters": "bounded by the kinds of counters",
     "deadlines": "its members are: one for each thing that is due",

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,7 +69,12 @@ class RedisServer:
     """
 
     def __init__(
-        self, *, appendonly: bool = False, binary: str | None = None, options: dict[str, str] | None = None
+        self,
+        *,
+        appendonly: bool = False,
+        binary: str | None = None,
+        options: dict[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Choose folder and options; nothing runs before `start`.
 
@@ -76,6 +82,7 @@ class RedisServer:
             appendonly: Keep an append-only file with appendfsync always, so that what was answered outlives `kill`.
             binary: Path of the server; default: `find_redis_binary()`.
             options: Further settings by their redis.conf names.
+            environment: Further variables for the process.
 
         Raises:
             NoRedisServerError: No binary given and none found.
@@ -87,6 +94,7 @@ class RedisServer:
         self._binary = found
         self._appendonly = appendonly
         self._options = dict(options or {})
+        self._environment = {**os.environ, **(environment or {})}
         self._folder = Path(tempfile.mkdtemp(prefix="ares-redis-"))
         self._port: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -213,7 +221,11 @@ class RedisServer:
 
     def _launch(self, port: int) -> None:
         process = subprocess.Popen(
-            self._command(port), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self._command(port),
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         self._process = process
         try:

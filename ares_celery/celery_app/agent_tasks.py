@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
 from celery import Celery
 
 from ares_celery.celery_app.due_task import AgentTask
 from ares_celery.celery_app.log import agent_lines
+from ares_celery.celery_app.message import message_of
 from ares_celery.celery_app.names import RESURRECT_AGENT, RUN_AGENT
 from ares_celery.celery_app.wiring import wiring_of
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
 
 __all__ = ["add_agent_tasks"]
+
+log: Final = logging.getLogger(__name__)
 
 _INCARNATION: Final = re.compile(r"'incarnation': (\d+)")
 
@@ -23,14 +28,24 @@ def add_agent_tasks(app: Celery, namespace: str) -> None:
     """Adds both tasks to the app; ``shared=False``, as other apps of the process are not ours."""
 
     @app.task(name=RUN_AGENT, base=AgentTask, bind=True, shared=False, ares_namespace=namespace)
-    def run_agent(self: AgentTask, agent_id: str, epoch: int) -> dict[str, Any]:
-        return host_agent(self, AgentId(agent_id), Epoch(epoch))
+    def run_agent(self: AgentTask, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever was sent
+        return host_message(self, args, kwargs)
 
     @app.task(name=RESURRECT_AGENT, base=AgentTask, bind=True, shared=False, ares_namespace=namespace)
-    def resurrect_agent(self: AgentTask, agent_id: str, epoch: int) -> dict[str, Any]:
-        return host_agent(self, AgentId(agent_id), Epoch(epoch))
+    def resurrect_agent(self: AgentTask, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+        return host_message(self, args, kwargs)
 
     _ = run_agent, resurrect_agent
+
+
+def host_message(task: AgentTask, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Hosts the incarnation that a message asks for; one that asks for none costs a warning and nothing else."""
+    message = message_of(task.name, args, kwargs)
+    if message is None:
+        # Without its arguments: nobody knows what they are.
+        log.warning("%s[%s] names no agent and epoch; nothing is done", task.name, task.request.id)
+        return {"noop": "bad message"}
+    return host_agent(task, message.agent_id, message.epoch)
 
 
 def host_agent(task: AgentTask, agent_id: AgentId, epoch: Epoch) -> dict[str, Any]:

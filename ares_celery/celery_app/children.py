@@ -212,6 +212,9 @@ class Reaper:
 def _is_over(tenancy: Tenancy, read: AgentRead) -> bool:
     """The store says that this child's incarnation is over; one that waits to be claimed is not."""
     record = read.record
+    if read.problem:
+        # Whether it is over cannot be read: nobody is killed on that.
+        return False
     if record is None or record.epoch != tenancy.epoch:
         return True
     return record.owner is not None and record.owner.identity != tenancy.identity.encode()

@@ -50,6 +50,11 @@ class Control:
 def _process(manager: CoreManager, wiring: Wiring, given: Mapping[str, Any]) -> Any:  # noqa: ANN401, ARG001 - JSON
     """Answers, or says under which message id to ask again."""
     message_id = given.get("message_id") or uuid.uuid4().hex
+    if not isinstance(message_id, str):
+        raise OperationNotSupportedError(
+            operation=f"task {TASK_PREFIX}process",
+            reason=f"its message_id is a {type(message_id).__name__}; give a text, or none to get one",
+        )
     try:
         return manager.process(given["agent_id"], given["message"], timeout=LONGEST_WAIT, message_id=message_id)
     except ProcessTimeoutError:

@@ -18,6 +18,7 @@ from ares_celery.celery_app.supervision_tasks import add_supervision_tasks
 from ares_celery.celery_app.transport import register_transports
 from ares_celery.celery_app.urls import translate_urls
 from ares_celery.celery_app.wiring import Wiring
+from ares_celery.celery_app.worker_end import drain_at_end
 from ares_celery.config import ProcessSettings, RuntimeConfig
 
 __all__ = ["add_tasks", "create_app"]
@@ -77,6 +78,7 @@ def add_tasks(app: Celery, settings: ProcessSettings, config: RuntimeConfig | No
     add_supervision_tasks(app, settings.namespace)
     add_control_tasks(app, settings.namespace)
     connect_worker(app, wiring)
+    drain_at_end(app)
     return wiring
 
 

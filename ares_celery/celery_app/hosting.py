@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
-
 from ares_celery.agents.registry import REGISTRY
+from ares_celery.celery_app.process_end import end_process
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
 from ares_celery.runtime.process_identity import ProcessIdentity
@@ -30,12 +28,5 @@ def open_host(store: RedisStore, committer: Committer, *, exclusive: bool) -> Pr
         open_async=store.open_async,
         wakeups=store.wakeups(ProcessIdentity.current().encode()),
         exclusive=exclusive,
-        on_stuck=_end_process,
+        on_stuck=end_process,
     )
-
-
-def _end_process() -> None:
-    """Ends a process that shuts down and whose agents do not: their leases are what proves them over."""
-    logging.shutdown()
-    # Nothing less: Celery waits for its threads without limit, and a thread cannot be ended.
-    os._exit(1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from typing import Final
+from typing import Any, Final
 
 from celery import Celery
+from kombu.exceptions import ChannelError
+from kombu.transport.virtual import Channel
 from typing_extensions import override
 
 from ares_celery.celery_app.names import NAMESPACE_HEADER, RESURRECT_AGENT, RUN_AGENT, queue_name
@@ -60,6 +62,23 @@ class CeleryLauncher(Launcher):
             headers={NAMESPACE_HEADER: self._namespace, "ignore_result": False},
             add_to_parent=False,
         )
+
+    @override
+    def waiting(self, queue: str | None) -> int | None:
+        """Asks the broker; None unless it is one of Kombu's own transports, such as Redis. May raise like `launch`."""
+        pool: Any = self._app.pool  # its type stub names what it does not hold
+        with pool.acquire(block=True) as connection:
+            # Bounded, as a channel alone would wait for the broker without end.
+            connection.ensure_connection(**PUBLISH_RETRIES)
+            channel = connection.default_channel
+            if not isinstance(channel, Channel):
+                return None
+            try:
+                answer = channel.queue_declare(queue=queue_name(self._namespace, queue), passive=True)
+            except ChannelError:
+                # An empty queue is none in Redis.
+                return 0
+            return int(answer.message_count)
 
 
 def refuse_eager(app: Celery, task: str) -> None:

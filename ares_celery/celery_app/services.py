@@ -14,10 +14,10 @@ from ares_celery.agents.registry import REGISTRY
 from ares_celery.celery_app.children import ChildTable, Reaper
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import AresError, StoreUnavailableError
-from ares_celery.model.agent import RuntimeState
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.store.base import Store
+from ares_celery.supervision.announcement import Announcement
 from ares_celery.supervision.deaths import DeathDesk
 from ares_celery.supervision.hosts import HostWatch
 from ares_celery.supervision.repeating import Repeating
@@ -30,6 +30,7 @@ log: Final = logging.getLogger(__name__)
 #: Pause between tries to open the store, in seconds.
 _OPEN_PAUSE: Final = 1.0
 _REAP_INTERVAL: Final = timedelta(seconds=1)
+_ANNOUNCE_INTERVAL: Final = timedelta(seconds=1)
 
 
 class _Closable(Protocol):
@@ -105,15 +106,18 @@ class WorkerServices:
 
     def _start_parts(self, store: Store, committer: Committer) -> None:
         config, identity = store.config, ProcessIdentity.current()
+        announcement = Announcement(store, self._worker, REGISTRY.describe)
         if self._hosts_agents:
-            self._announce(store)
+            announcement.look()
         self.desk.start(store, committer)
         reaper = Reaper(store, self.children, config.heartbeat_interval, clock=self._clock)
-        parts = (
+        parts: list[Repeating | SweepThread | HostWatch] = [
             SweepThread(store, committer, config, identity, clock=self._clock),
             HostWatch(store, self.desk, identity, self._worker, children=self.children.processes, clock=self._clock),
             Repeating("reaper", reaper.look, _REAP_INTERVAL, clock=self._clock),
-        )
+        ]
+        if self._hosts_agents:
+            parts.append(Repeating("announcement", announcement.look, _ANNOUNCE_INTERVAL, clock=self._clock))
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -121,15 +125,6 @@ class WorkerServices:
                 part.start()
                 self._parts.append(part)
         log.info("worker %s supervises namespace %r", self._worker, store.namespace)
-
-    def _announce(self, store: Store) -> None:
-        store.report_types(REGISTRY.describe())
-        store.set_runtime(
-            RuntimeState.RUNNING,
-            only_from=(RuntimeState.NEW,),
-            reason="first agents worker of the namespace",
-            actor=self._worker,
-        )
 
 
 def _is_running(task_id: str) -> bool:

@@ -24,8 +24,11 @@ from ares_celery.celery_app.drain import DrainLine
 from ares_celery.celery_app.inherited import broker_ports, let_go_of_sockets
 from ares_celery.celery_app.log import tag_handlers
 from ares_celery.celery_app.names import AGENTS_QUEUE, CONTROL_QUEUE, SUPERVISION_QUEUE, queue_kind
+from ares_celery.celery_app.process_end import end_when_late
 from ares_celery.celery_app.services import WorkerServices
+from ares_celery.celery_app.unknown_tasks import hide_unknown_bodies
 from ares_celery.celery_app.wiring import Wiring
+from ares_celery.clock import SystemClock
 from ares_celery.runtime.offspring import lead_process_group
 
 __all__ = ["connect_worker"]
@@ -85,6 +88,7 @@ class _WorkerHooks:
     def connect(self) -> None:
         """Before the pool is made: children inherit the agent types and the drain line."""
         self._load_agents()
+        hide_unknown_bodies()
         # The last hooks of an earlier worker in this process, as in tests, must not answer for this one.
         uid = "ares-worker"
         for signal, hook in (
@@ -122,8 +126,13 @@ class _WorkerHooks:
             wiring.warm_up()
         _freeze_memory()
         if wiring.drain is not None and wiring.services is not None:
-            wiring.drain.watch(wiring.drain_host)
+            wiring.drain.watch(self._on_drain)
             wiring.services.start()
+
+    def _on_drain(self) -> None:
+        """In the main process, once the worker shuts down."""
+        self._wiring.drain_host()
+        end_when_late(self._wiring.drain_timeout, SystemClock())
 
     def _on_child_init(self, **_: object) -> None:
         """In a pool child, right after its fork; the solo pool says the same in the main process."""

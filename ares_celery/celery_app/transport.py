@@ -9,6 +9,9 @@ Two holes of the stock classes leave a worker alive but deaf once Redis was away
 Here both only log a warning. Nothing is lost by it: the message is still in Redis' `unacked` hash and is delivered
 again after the broker's visibility timeout. Every other error passes through.
 
+A third hole ends the consumer: a server that refuses a command for some time (see `refusals`). Here that is a lost
+connection, made anew until the server is well.
+
 How the classes are chosen: by scheme aliases (`ares-redis`, `ares-rediss`, `ares-sentinel`), not by Celery's
 `broker_transport`. A connection that fails over to the next URL of a `;` list takes its transport from that URL's
 scheme: with `broker_transport` it falls back to the stock classes in silence at the first outage, which is exactly when
@@ -29,6 +32,7 @@ from kombu.transport import redis as kombu_redis
 from kombu.transport.virtual import QoS as VirtualQoS
 from typing_extensions import override
 
+from ares_celery.celery_app.refusals import REFUSALS, pause_after, refusing
 from ares_celery.celery_app.urls import ALIAS_PREFIX
 
 if TYPE_CHECKING:
@@ -66,6 +70,19 @@ def register_transports() -> None:
 
 class OutageTolerantQoS(kombu_redis.QoS):
     """Acknowledgement bookkeeping that outlives the connection it belongs to."""
+
+    @override
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Note a message as delivered; one that was taken out of its queue must not be lost as it cannot be noted."""
+        try:
+            super().append(message, delivery_tag)
+        except REFUSALS as error:
+            logger.warning(
+                "The broker refuses to note message %s as delivered (%s: %s): it is lost if this worker dies before it "
+                "has acknowledged it",
+                *(delivery_tag, type(error).__name__, error),
+            )
+            VirtualQoS.append(self, message, delivery_tag)
 
     @override
     def restore_unacked(self, client: Any | None = None) -> None:
@@ -120,16 +137,35 @@ class OutageTolerantQoS(kombu_redis.QoS):
         )
 
 
+class _RefusalsMixin:
+    """What both transports share: see `refusals`."""
+
+    def register_with_event_loop(self, connection: object, loop: object) -> None:
+        """Begin to read; Kombu's first command to a new connection is a write, so that a refusal is met here."""
+        stock: Any = super()
+        try:
+            stock.register_with_event_loop(connection, loop)
+        except REFUSALS as error:
+            # Celery does not know this connection yet and would leave it open.
+            stock.close_connection(connection)
+            pause_after(error)
+            raise
+
+
 class RedisChannel(kombu_redis.Channel):
-    """Kombu's Redis channel with the tolerant bookkeeping."""
+    """Kombu's Redis channel with the tolerant bookkeeping and typed refusals."""
 
     QoS = OutageTolerantQoS
 
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - Kombu's signature
+        return _with_typed_refusals(super(), asynchronous)
 
-class RedisTransport(kombu_redis.Transport):
-    """Kombu's Redis transport with the tolerant bookkeeping."""
+
+class RedisTransport(_RefusalsMixin, kombu_redis.Transport):
+    """Kombu's Redis transport with the tolerant bookkeeping; a refusal is a lost connection."""
 
     Channel = RedisChannel
+    connection_errors = (*kombu_redis.Transport.connection_errors, *REFUSALS)
 
 
 class SentinelChannel(kombu_redis.SentinelChannel):
@@ -144,6 +180,9 @@ class SentinelChannel(kombu_redis.SentinelChannel):
     from_transport_options = (*kombu_redis.SentinelChannel.from_transport_options, "other_sentinels")
     other_sentinels: Iterable[tuple[str, int]] = ()
 
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - Kombu's signature
+        return _with_typed_refusals(super(), asynchronous)
+
     def _sentinel_managed_pool(self, asynchronous: bool = False) -> object:  # noqa: FBT001, FBT002 - Kombu's signature
         stock: Any = super()  # its type stubs do not know this method
         pool = stock._sentinel_managed_pool(asynchronous)  # noqa: SLF001 - the one place where Kombu makes sentinels
@@ -154,7 +193,14 @@ class SentinelChannel(kombu_redis.SentinelChannel):
         return cast("object", pool)
 
 
-class SentinelTransport(kombu_redis.SentinelTransport):
-    """Kombu's Sentinel transport with the tolerant bookkeeping."""
+class SentinelTransport(_RefusalsMixin, kombu_redis.SentinelTransport):
+    """Kombu's Sentinel transport with the tolerant bookkeeping; a refusal is a lost connection."""
 
     Channel = SentinelChannel
+    connection_errors = (*kombu_redis.SentinelTransport.connection_errors, *REFUSALS)
+
+
+def _with_typed_refusals(stock: Any, asynchronous: bool) -> dict[str, Any]:  # noqa: ANN401, FBT001 - Kombu's channel
+    """Return the parameters of a channel's connections, with a class of connections that types refusals."""
+    parameters: dict[str, Any] = stock._connparams(asynchronous)  # noqa: SLF001 - the one place where Kombu chooses it
+    return {**parameters, "connection_class": refusing(parameters["connection_class"])}

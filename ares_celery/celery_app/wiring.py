@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any, Final, cast
 
 from celery import Celery
@@ -81,6 +82,12 @@ class Wiring:
     def config(self) -> RuntimeConfig:
         """The namespace's settings."""
         return self.store.config
+
+    @property
+    def drain_timeout(self) -> timedelta:
+        """The namespace's setting, or the default where it was never opened. Asks nobody."""
+        store = self._store
+        return (store.config if store is not None else RuntimeConfig()).drain_timeout
 
     def open_ports(self) -> tuple[Store, Committer]:
         """Store and committer together."""

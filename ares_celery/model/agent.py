@@ -207,7 +207,7 @@ class AgentRecord:
     claimable_after: Instant = Instant(0)
     #: When the next attempt is due, while a resurrection waits for it; 0 = it does not wait.
     next_attempt_at: Instant = Instant(0)
-    #: Nudges sent since the incarnation became claimable; their spacing grows.
+    #: Times that a nudge was sent, or found to wait still, since the incarnation became claimable; their spacing grows.
     nudges: int = 0
     #: The message that Celery's retry will bring, and its count; empty when the next message is a fresh one.
     task_id: str = ""

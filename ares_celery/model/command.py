@@ -259,6 +259,8 @@ class DeadlineDue(Command):
     score: Instant = Instant(0)
     #: For a lease: how many leases of the same process ran out together.
     tenants: int = 1
+    #: For a nudge: its queue holds messages enough, so it is looked at again later and nothing is sent.
+    crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,8 @@ def send_again(situation: Situation, command: Command) -> Plan:
         return Plan(command, record, record, deadlines={Deadline.NUDGE: None, Deadline.ATTEMPT: None})
     if record.desired is not Desired.RUNNING or situation.runtime is not RuntimeState.RUNNING:
         return settle(situation, command)
-    first = cast("commands.DeadlineDue", command).kind is Deadline.ATTEMPT
+    due = cast("commands.DeadlineDue", command)
+    first = due.kind is Deadline.ATTEMPT
     nudges = 0 if first else record.nudges + 1
     spacing = NUDGE_SPACING[min(nudges, len(NUDGE_SPACING) - 1)]
     after = replace(record, nudges=nudges, next_attempt_at=Instant(0))
@@ -135,7 +136,7 @@ def send_again(situation: Situation, command: Command) -> Plan:
         Deadline.ATTEMPT: None,
         Deadline.NUDGE: Instant(now + spacing * 1_000_000),
     }
-    return Plan(command, record, after, deadlines=deadlines, nudge=True)
+    return Plan(command, record, after, deadlines=deadlines, nudge=not due.crowded)
 
 
 def drop_deadline(situation: Situation, command: Command) -> Plan:

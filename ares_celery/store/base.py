@@ -18,6 +18,7 @@ from ares_celery.model.snapshot import Snapshot
 from ares_celery.store.values import (
     AgentRead,
     Claimed,
+    ClockStand,
     CommitConflict,
     Committed,
     DamagedSnapshot,
@@ -26,6 +27,7 @@ from ares_celery.store.values import (
     InboxMessage,
     Lease,
     LeaseChange,
+    Rebased,
     Renewal,
     Reply,
     RuntimeRead,
@@ -36,6 +38,7 @@ __all__ = [
     "AgentStore",
     "AsyncIncarnationStore",
     "Claimed",
+    "ClockStand",
     "CommitConflict",
     "Committed",
     "DamagedSnapshot",
@@ -48,6 +51,7 @@ __all__ = [
     "LeaseChange",
     "Mailbox",
     "NamespaceAdmin",
+    "Rebased",
     "Renewal",
     "Reply",
     "RuntimeRead",
@@ -65,11 +69,19 @@ class AgentStore(Protocol):
         ...
 
     def read(self, agent_id: AgentId, *, op: str = "") -> AgentRead:
-        """Reads an agent and Redis TIME in one atomic call; with ``op``, also the stored outcome of that operation."""
+        """Reads an agent and Redis TIME in one atomic call; with ``op``, also the stored outcome of that operation.
+
+        Raises:
+            UnreadableRecordError: There is a record, and this version cannot read it.
+        """
         ...
 
     def read_many(self, agent_ids: Sequence[AgentId]) -> list[AgentRead]:
-        """Reads many agents in one round trip; each read is atomic, all together are not."""
+        """Reads many agents in one round trip; each read is atomic, all together are not.
+
+        One that cannot be read never hides the others: it has no record and says its ``problem``, which is also logged,
+        once.
+        """
         ...
 
     def commit(self, plan: Plan, read: AgentRead, *, op: str, guard: DueDeadline | None = None) -> Committed:
@@ -115,7 +127,10 @@ class AgentStore(Protocol):
         ...
 
     def counters(self) -> dict[str, int]:
-        """The namespace's counters: deaths, restarts, manual_restarts, parked, completed, failed_attempts."""
+        """The namespace's counters.
+
+        Named deaths, restarts, manual_restarts, parked, completed, failed_attempts and clock_steps.
+        """
         ...
 
     def delete(self, agent_id: AgentId, read: AgentRead, *, op: str) -> None:
@@ -264,8 +279,21 @@ class NamespaceAdmin(Protocol):
     """The namespace itself: its settings and the state of its runtime."""
 
     @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        ...
+
+    @property
     def config(self) -> RuntimeConfig:
         """The stored settings, as of opening."""
+        ...
+
+    def reopen(self) -> Instant:
+        """Makes the namespace again if the server has lost all data; returns when it was made.
+
+        Raises:
+            NamespaceMismatchError: Somebody else has made it again with another layout.
+        """
         ...
 
     def runtime(self) -> RuntimeRead:
@@ -316,6 +344,26 @@ class NamespaceAdmin(Protocol):
 
     def server_time(self) -> Instant:
         """Redis TIME."""
+        ...
+
+    def clock(self) -> ClockStand:
+        """Which steps of the server's clock the namespace has followed, and Redis TIME, in one atomic call."""
+        ...
+
+    def rebase(self, stand: ClockStand) -> Rebased:
+        """Moves whatever is in Redis time along with a step of the server's clock; each shard once for each step.
+
+        Deadlines move by the step, leases and waits for a lease's end begin anew with a whole ``lease_ttl``. The home
+        shard comes first and counts the step as ``clock_steps``; then every shard that is behind follows it, also one
+        that somebody else left behind.
+
+        Args:
+            stand: One generation and the step more than was known before the step; or the known stand itself, which
+                only makes the shards follow that are behind.
+
+        Returns:
+            What the home shard said of this step.
+        """
         ...
 
     def wipe(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from ares_celery.errors import AresError
@@ -16,6 +17,7 @@ from ares_celery.model.snapshot import Snapshot
 __all__ = [
     "AgentRead",
     "Claimed",
+    "ClockStand",
     "CommitConflict",
     "Committed",
     "DamagedSnapshot",
@@ -24,6 +26,7 @@ __all__ = [
     "InboxMessage",
     "Lease",
     "LeaseChange",
+    "Rebased",
     "Renewal",
     "Reply",
     "RuntimeRead",
@@ -42,12 +45,13 @@ class AgentRead:
     """One atomic read of an agent.
 
     Attributes:
-        record: None when it does not exist.
+        record: None when it does not exist, or cannot be read.
         now: Redis TIME of the read.
         runtime: The shard's copy of the runtime's state.
         generation: The generation of that copy; a commit demands it.
         lease_until: When the owner's lease ends; 0 without one.
         outcome: The outcome stored under the op id that was asked about; None when that op has not happened.
+        problem: Why the record that is there cannot be read; empty for one that can, and for none.
     """
 
     record: AgentRecord | None
@@ -56,6 +60,7 @@ class AgentRead:
     generation: int
     lease_until: Instant
     outcome: Committed | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +180,32 @@ class RuntimeRead:
     actor: str = ""
     first_started: Instant = Instant(0)
     stopped_at: Instant = Instant(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStand:
+    """How far a namespace has followed the steps of its server's clock.
+
+    Attributes:
+        generation: How many steps it has followed.
+        offset: Their sum in microseconds; negative when the clock went back.
+        now: Redis TIME of the read.
+    """
+
+    generation: int
+    offset: int
+    now: Instant
+
+
+class Rebased(StrEnum):
+    """What became of a step of the clock that somebody noticed."""
+
+    #: The deadlines were moved now.
+    NOW = "now"
+    #: Somebody else had noticed it, and moved them.
+    BEFORE = "before"
+    #: Others swept on without a break: the clock did not step, the one who noticed stood still.
+    UNPROVEN = "unproven"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from datetime import timedelta
 from typing import Final
 
 from ares_celery.clock import Clock
+from ares_celery.errors import StoreUnavailableError
+from ares_celery.ids import AgentId
 from ares_celery.model.agent import LIVE, RuntimeState
 from ares_celery.model.command import Deadline, DeadlineDue
 from ares_celery.model.stats import RuntimeStats
@@ -15,6 +18,8 @@ from ares_celery.runtime.reconcile import reconcile_namespace
 from ares_celery.store.base import Store
 
 __all__ = ["runtime_stats", "start_runtime", "stop_runtime"]
+
+log: Final = logging.getLogger(__name__)
 
 #: Seconds between two looks at the agents that are still ending.
 _LOOK: Final = 0.05
@@ -31,15 +36,32 @@ def start_runtime(store: Store, committer: Committer, *, reason: str, actor: str
 def stop_runtime(
     store: Store, committer: Committer, clock: Clock, *, limit: timedelta, reason: str, actor: str
 ) -> None:
-    """Ends every agent in order within ``limit``; what has not ended by then is fenced. Desired states stay."""
+    """Ends every agent in order within ``limit``; what has not ended by then is fenced. Desired states stay.
+
+    One that cannot be stopped never keeps the others from it; it is logged.
+    """
     until = clock.monotonic() + limit.total_seconds()
     store.set_runtime(RuntimeState.STOPPED, only_from=(RuntimeState.RUNNING,), reason=reason or "stop", actor=actor)
     reconcile_namespace(store, committer)
+    unreadable = _unreadable(store)
     never = threading.Event()
-    while (left := store.list_ids(LIVE)) and clock.monotonic() < until:
+    while (left := set(store.list_ids(LIVE)) - unreadable) and clock.monotonic() < until:
         clock.wait(never, _LOOK)
-    for agent_id in left:
-        committer.apply(agent_id, DeadlineDue(kind=Deadline.STOP), patience=_PATIENCE)
+    for agent_id in sorted(left):
+        try:
+            committer.apply(agent_id, DeadlineDue(kind=Deadline.STOP), patience=_PATIENCE)
+        except StoreUnavailableError:
+            raise
+        except Exception:
+            log.exception("agent %s could not be fenced; the others are", agent_id, extra={"agent_id": agent_id})
+    if unreadable:
+        log.error("not stopped, as their records cannot be read: %s", ", ".join(sorted(unreadable)))
+
+
+def _unreadable(store: Store) -> set[AgentId]:
+    """Live agents whose record cannot be read: nobody can ask them to end, so nobody waits for it."""
+    live = store.list_ids(LIVE)
+    return {agent_id for agent_id, read in zip(live, store.read_many(live), strict=True) if read.problem}
 
 
 def runtime_stats(store: Store) -> RuntimeStats:

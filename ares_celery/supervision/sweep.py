@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from ares_celery.clock import Clock, SystemClock
+from ares_celery.clock import Clock, SystemClock, micros
 from ares_celery.config import RuntimeConfig
-from ares_celery.errors import StoreUnavailableError
+from ares_celery.errors import StoreUnavailableError, UnreadableRecordError
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.command import Command, Deadline, DeadlineDue
 from ares_celery.runtime.commits import Committer
 from ares_celery.store.base import DueDeadline, DueShard, Store
 from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.postponed import Postponed
+from ares_celery.supervision.queues import QueueRoom
 from ares_celery.supervision.tenants import LostHosts
 
 __all__ = ["RUNTIME_MEMBER", "SweepReport", "Sweeper"]
@@ -29,6 +30,8 @@ RUNTIME_MEMBER: Final = "@runtime"
 _PAGE: Final = 100
 #: Most read at once, however many wait there for their time to be judged.
 _LARGEST_PAGE: Final = 10_000
+#: Verdicts that charge somebody: an owner that had no store could neither renew nor recover.
+_JUDGED: Final = frozenset({Deadline.LEASE, Deadline.HANG})
 #: Kinds that `decide` knows.
 _KNOWN: Final = frozenset(
     {Deadline.LEASE, Deadline.NUDGE, Deadline.ATTEMPT, Deadline.STOP, Deadline.HANG, Deadline.RECONCILE}
@@ -42,7 +45,7 @@ class SweepReport:
     Attributes:
         applied: Deadlines whose commit changed something.
         ignored: Deadlines that had moved or lost their meaning.
-        withheld: Leases that ran out and may not be judged yet.
+        withheld: Leases and tries that ran out and may not be judged yet.
         unknown: Deadlines of kinds that this version does not handle; they stay.
         failed: Deadlines whose commit was refused or failed; tried again later.
         more: Some shard had more due than was read: sweep again at once.
@@ -99,33 +102,38 @@ class Sweeper:
         self._clock = clock or SystemClock()
         self._lost_hosts = LostHosts(store, config.heartbeat_interval)
         self._postponed = Postponed(self._clock)
+        self._room = QueueRoom(store, committer.waiting, self._clock)
         self._page = _PAGE
 
     def sweep_once(self, *, judge_leases: bool) -> SweepReport:
         """Applies what is due now.
 
         Args:
-            judge_leases: Leases that ran out may be judged, if contact with the store was unbroken for long enough.
+            judge_leases: Leases and tries to recover that ran out may be judged, if contact with the store was unbroken
+                for long enough.
 
         Raises:
             StoreUnavailableError: The store did not answer; whatever was not done stays due.
         """
+        sent = self._clock.monotonic()
         shards = self._store.due(limit=self._page)
-        if shards:
-            self._note(shards[0].now)
+        for shard in shards:
+            self._note(shard.now, sent)
+        if self._contact is not None and self._contact.has_stepped:
+            # Whether anything is due is known when the deadlines have moved with the clock.
+            return SweepReport(more=True)
         due = [deadline for shard in shards for deadline in shard.due]
         more = any(len(shard.due) >= self._page for shard in shards)
         tally = _Tally()
-        may_judge = judge_leases and self._contact is not None and self._contact.may_judge
-        leases = [deadline for deadline in due if deadline.kind is Deadline.LEASE]
-        others = [deadline for deadline in due if deadline.kind is not Deadline.LEASE]
-        # Stops and fences before leases: a verdict by the lease would not know that the end was asked for.
-        for deadline in others:
-            self._handle(deadline, tally)
-        if may_judge:
-            self._judge(leases, tally)
-        else:
-            tally.withheld = len(leases)
+        contact = self._contact if judge_leases else None
+        self._nudge([deadline for deadline in due if deadline.kind is Deadline.NUDGE], tally)
+        # Stops before the verdicts, which would not know that the end was asked for. A stop is a wish with a bound and
+        # charges nobody, so an outage does not put it off.
+        for deadline in due:
+            if deadline.kind not in _JUDGED and deadline.kind is not Deadline.NUDGE:
+                self._handle(deadline, tally)
+        self._judge_tries([deadline for deadline in due if deadline.kind is Deadline.HANG], contact, tally)
+        self._judge_leases([deadline for deadline in due if deadline.kind is Deadline.LEASE], contact, tally)
         self._postponed.keep_only(due)
         # What stays due must not hide what lies behind it.
         self._page = min(_PAGE + tally.left, _LARGEST_PAGE)
@@ -155,7 +163,31 @@ class Sweeper:
         else:
             self._apply(deadline, DeadlineDue(kind=deadline.kind, score=deadline.score), tally)
 
-    def _judge(self, leases: Sequence[DueDeadline], tally: _Tally) -> None:
+    def _nudge(self, nudges: Sequence[DueDeadline], tally: _Tally) -> None:
+        if not nudges:
+            return
+        crowded = self._room.crowded([deadline.agent_id for deadline in nudges])
+        for deadline in nudges:
+            is_crowded = deadline.agent_id in crowded
+            self._apply(deadline, DeadlineDue(kind=deadline.kind, score=deadline.score, crowded=is_crowded), tally)
+
+    def _judge_tries(self, tries: Sequence[DueDeadline], contact: ContactWindow | None, tally: _Tally) -> None:
+        """Ends recoveries that took too long; one that had not all its time with the store at hand gets it first."""
+        agent_ids = [deadline.agent_id for deadline in tries]
+        reads = self._store.read_many(agent_ids) if agent_ids else []
+        found = zip(agent_ids, reads, strict=True)
+        claimed = {agent_id: read.record.claimed_at for agent_id, read in found if read.record}
+        for deadline in tries:
+            since = claimed.get(deadline.agent_id, deadline.score)
+            if contact is None or micros(contact.unbroken) < deadline.score - since:
+                tally.withheld += 1
+            else:
+                self._apply(deadline, DeadlineDue(kind=deadline.kind, score=deadline.score), tally)
+
+    def _judge_leases(self, leases: Sequence[DueDeadline], contact: ContactWindow | None, tally: _Tally) -> None:
+        if contact is None or not contact.may_judge:
+            tally.withheld += len(leases)
+            return
         if not leases:
             return
         tenants: Mapping[AgentId, int] = self._lost_hosts.tenants_of([lease.agent_id for lease in leases])
@@ -168,10 +200,22 @@ class Sweeper:
         if not self._postponed.is_ready(deadline):
             tally.failed += 1
             return
+        sent = self._clock.monotonic()
         try:
             applied = self._committer.apply(deadline.agent_id, command, guard=deadline)
         except StoreUnavailableError:
             raise
+        except UnreadableRecordError as error:
+            tally.failed += 1
+            delay = self._postponed.put_off(deadline)
+            log.error(  # noqa: TRY400 - the sentence says it all
+                "%s; its deadline %s is tried again in %s",
+                error,
+                deadline.kind,
+                delay,
+                extra={"agent_id": deadline.agent_id},
+            )
+            return
         except Exception:
             tally.failed += 1
             delay = self._postponed.put_off(deadline)
@@ -185,7 +229,7 @@ class Sweeper:
             return
         self._postponed.forget(deadline)
         if applied.committed is not None:
-            self._note(applied.committed.now)
+            self._note(applied.committed.now, sent)
         if applied.ignored:
             tally.ignored += 1
         else:
@@ -208,10 +252,10 @@ class Sweeper:
         self._postponed.forget(deadline)
         tally.applied += 1
 
-    def _note(self, server: Instant) -> None:
+    def _note(self, server: Instant, sent: float) -> None:
         """Every answer is a contact, so that a long sweep breaks it as little as a short one."""
         if self._contact is not None:
-            self._contact.sample(server, self._clock.monotonic())
+            self._contact.sample(server, self._clock.monotonic(), sent=sent)
 
 
 def _until_next(shards: Sequence[DueShard]) -> timedelta | None:

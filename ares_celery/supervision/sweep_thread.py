@@ -13,6 +13,7 @@ from ares_celery.errors import StoreUnavailableError
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.store.base import Store
+from ares_celery.supervision.clock_steps import ClockSteps
 from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.reconcile import Reconciler
 from ares_celery.supervision.sweep import Sweeper
@@ -64,6 +65,7 @@ class SweepThread:
         self._clock = clock or SystemClock()
         self._identity = identity.encode()
         self._contact = ContactWindow(config.lease_ttl)
+        self._clock_steps = ClockSteps(store, self._contact, self._clock)
         self._sweeper = Sweeper(store, committer, config, contact=self._contact, clock=self._clock)
         self._reconciler = Reconciler(store, committer, clock=self._clock)
         self._interval = config.sweep_interval
@@ -115,13 +117,14 @@ class SweepThread:
         return pause
 
     def _turn(self) -> float:
+        # First of all, as after a step of the clock nothing is due that seems to be.
+        self._clock_steps.look()
         elected = self._store.elect(self._identity, ttl_ms=self._election // timedelta(milliseconds=1))
         if elected != self._is_elected:
             log.info("this worker %s", "sweeps from now on" if elected else "no longer sweeps, another does")
         self._is_elected = elected
         if elected or self._is_late():
             return self._sweep()
-        self._contact.sample(self._store.server_time(), self._clock.monotonic())
         return self._look_interval.total_seconds()
 
     def _is_late(self) -> bool:
@@ -134,6 +137,8 @@ class SweepThread:
 
     def _sweep(self) -> float:
         report = self._sweeper.sweep_once(judge_leases=True)
+        if self._contact.has_stepped:
+            return 0.0
         self._reconciler.step()
         self._store.report_sweep(self._identity)
         if report.more or self._reconciler.is_busy:

@@ -56,14 +56,14 @@ class LostHosts:
     def _count(self, owner: Owner, processes: Mapping[str, set[str]]) -> None:
         siblings = {owner.identity} | processes.get(owner.worker, set())
         tenants = sorted({agent_id for identity in siblings for agent_id in self._store.hosted_by(identity)})
-        lost = [
-            read.record.owner.identity
-            for read in self._store.read_many(tenants)
-            if read.record is not None and read.record.owner is not None and self._runs_out(read.lease_until, read.now)
-        ]
+        gone = [read for read in self._store.read_many(tenants) if self._runs_out(read.lease_until, read.now)]
+        owners = [read.record.owner for read in gone if read.record is not None]
+        lost = [owner.identity for owner in owners if owner is not None]
+        # An agent whose record cannot be read went down with them like any other.
+        together = len(lost) + sum(1 for read in gone if read.problem)
         # Kept by process, which never comes again, unlike a worker's name: a straggler is judged like the first.
         for identity in {owner.identity, *lost}:
-            self._seen[identity] = max(len(lost), self._seen.pop(identity, 1))
+            self._seen[identity] = max(together, self._seen.pop(identity, 1))
         while len(self._seen) > _MOST_REMEMBERED:
             self._seen.popitem(last=False)
 

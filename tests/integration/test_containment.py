@@ -233,7 +233,7 @@ def test_a_claim_whose_answer_was_lost_is_asked_for_until_it_is_known(
                 raise StoreUnavailableError(url="redis://x", problem="the answer was lost")
             return done
 
-        runtime.store.claim = claim  # type: ignore[method-assign]
+        vars(runtime.store)["claim"] = claim
         runtime.manager.start_agent(AgentSpec(id="n", type="neighbour"), wait="running")
         assert_the_neighbour_goes_on(runtime)
 

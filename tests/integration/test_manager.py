@@ -531,7 +531,7 @@ def test_an_attempt_that_takes_too_long_is_abandoned(redis_server: RedisServer, 
         epoch = runtime.manager.get_agent_info("s").epoch  # type: ignore[union-attr]
         runtime.manager.notify_agent_dead("s", "dead", epoch=epoch)
 
-        runtime.until("s", "running", incarnation=3)
+        runtime.until("s", "running", incarnation=3, judge=True)
 
         hold.set()
         assert_stays(lambda: lived == [1, 3], "only whole instances live", seconds=0.5)

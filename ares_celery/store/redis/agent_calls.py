@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ares_celery.clock import micros
-from ares_celery.errors import FencedError
+from ares_celery.errors import FencedError, UnreadableRecordError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Desired, Owner, Request, RuntimeState
 from ares_celery.model.command import Deadline
@@ -25,7 +25,7 @@ from ares_celery.store.base import (
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.event_calls import FEED_LENGTH
 from ares_celery.store.redis.keys import Keys, deadline_member
-from ares_celery.store.redis.records import Changes, changes, decode_record, flat_fields
+from ares_celery.store.redis.records import Changes, changes, read_record
 from ares_celery.store.redis.replies import as_it_is, as_texts, instant, unknown_reply
 from ares_celery.store.redis.stored_events import EncodedEvent, decode_entry
 from ares_celery.store.redis.stored_snapshots import decode_snapshot
@@ -51,28 +51,35 @@ OUTCOME_TTL: Final = timedelta(hours=1)
 LEASES_PER_CALL: Final = 100
 
 _KINDS: Final = frozenset(Deadline)
+E = TypeVar("E", Request, Desired)
 
 
 def read_agent(keys: Keys, *, agent_id: AgentId, op: str) -> Call[AgentRead]:
-    """Reads a record, its lease and the shard's runtime state, with Redis TIME."""
+    """Reads a record, its lease and the shard's runtime state, with Redis TIME; never refuses a record."""
     shard = keys.shard_of(agent_id)
     return Call(
-        _parse_read,
+        lambda reply: _parse_read(agent_id, reply),
         script="read_agent",
         keys=(keys.agent(agent_id), keys.deadlines(shard), keys.runtime(shard), keys.op(agent_id, op)),
         args=(deadline_member(Deadline.LEASE, agent_id),),
     )
 
 
-def _parse_read(reply: Sequence[Any]) -> AgentRead:
+def _parse_read(agent_id: AgentId, reply: Sequence[Any]) -> AgentRead:
     now, fields, state, generation, lease, outcome = reply
+    record, problem = None, ""
+    try:
+        record = read_record(agent_id, fields)
+    except UnreadableRecordError as error:
+        problem = str(error.problem)
     return AgentRead(
-        record=decode_record(flat_fields(fields)),
+        record=record,
         now=instant(now),
         runtime=RuntimeState(state.decode()) if state else RuntimeState.NEW,
         generation=int(generation or 0),
         lease_until=instant(lease),
         outcome=_parse_outcome(outcome, repeated=True) if outcome else None,
+        problem=problem,
     )
 
 
@@ -217,7 +224,7 @@ def _parse_claim(agent_id: AgentId, epoch: Epoch, page: int, reply: Sequence[Any
     if reply[0] == b"refused":
         raise FencedError(agent_id=agent_id, epoch=epoch, reason=reply[1].decode())
     outcome, now, fields, blob, entries = reply
-    record = decode_record(flat_fields(fields))
+    record = read_record(agent_id, fields)
     if record is None:
         raise unknown_reply("claim", reply)
     return Claimed(
@@ -255,10 +262,18 @@ def _parse_change(leases: Sequence[Lease], news: Sequence[Any]) -> LeaseChange:
         lease.fence,
         fenced=False,
         signal=int(signal),
-        request=Request(request),
-        desired=Desired(desired),
+        request=_known(Request, request, Request.NONE),
+        desired=_known(Desired, desired, Desired.RUNNING),
         reason=reason,
     )
+
+
+def _known(kind: type[E], text: str, otherwise: E) -> E:
+    """What a newer version asks of one agent must not keep the leases that were renewed with it."""
+    try:
+        return kind(text)
+    except ValueError:
+        return otherwise
 
 
 def due(keys: Keys, *, shard: int, limit: int) -> Call[DueShard]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Owner
 from ares_celery.model.plan import Plan
@@ -20,19 +22,26 @@ from ares_celery.store.base import (
     Renewal,
 )
 from ares_celery.store.redis import agent_calls
-from ares_celery.store.redis.bound import Part
+from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.stored_events import encode_events, lifecycle_events
 
 __all__ = ["RedisAgentStore"]
 
 T = TypeVar("T")
+log: Final = logging.getLogger(__name__)
 
 #: Reads of one round trip: more would only make the answers wait in memory.
 READS_PER_TRIP: Final = 500
+#: Unreadable records that are named in the log; beyond, the first ones tell the story.
+MOST_SAID: Final = 1_000
 
 
 class RedisAgentStore(Part):
     """Implements :class:`~ares_celery.store.base.AgentStore`, whose docstrings say what each method guarantees."""
+
+    def __init__(self, bound: Bound) -> None:
+        super().__init__(bound)
+        self._unreadable: dict[AgentId, str] = {}
 
     @property
     def namespace(self) -> str:
@@ -41,17 +50,32 @@ class RedisAgentStore(Part):
 
     def read(self, agent_id: AgentId, *, op: str = "") -> AgentRead:
         """Reads an agent and Redis TIME in one atomic call."""
-        return self._bound.client.run(agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op=op))
+        read = self._bound.client.run(agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op=op))
+        if read.problem:
+            raise UnreadableRecordError(agent_id=agent_id, problem=read.problem)
+        return read
 
     def read_many(self, agent_ids: Sequence[AgentId]) -> list[AgentRead]:
         """Reads many agents; each read is atomic, all together are not."""
-        return [
+        reads = [
             read
             for some in _chunks(agent_ids, READS_PER_TRIP)
             for read in self._bound.client.run_many(
                 agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op="") for agent_id in some
             )
         ]
+        for agent_id, read in zip(agent_ids, reads, strict=True):
+            if read.problem:
+                self._say_unreadable(agent_id, read.problem)
+        return reads
+
+    def _say_unreadable(self, agent_id: AgentId, problem: str) -> None:
+        """Logs it once, and again when the problem is another one."""
+        if self._unreadable.get(agent_id) == problem or len(self._unreadable) >= MOST_SAID:
+            return
+        self._unreadable[agent_id] = problem
+        error = UnreadableRecordError(agent_id=agent_id, problem=problem)
+        log.error("%s; it is left as it is, the others are not held up by it", error, extra={"agent_id": agent_id})
 
     def commit(self, plan: Plan, read: AgentRead, *, op: str, guard: DueDeadline | None = None) -> Committed:
         """Applies a whole Plan or nothing."""

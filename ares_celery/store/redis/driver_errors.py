@@ -23,9 +23,11 @@ _NOT_NOW: Final = (
     "NOAUTH",
     "NOREPLICAS",
     "OOM",
+    "Protocol error: unauthenticated",
     "READONLY",
     "TRYAGAIN",
     "UNKILLABLE",
+    "WRONGPASS",
 )
 _UNREACHABLE: Final = (
     driver.ConnectionError,
@@ -58,7 +60,8 @@ class DriverErrors:
         """Raises our error for one of the driver's.
 
         Raises:
-            StoreUnavailableError: The server did not answer, or cannot serve now.
+            StoreUnavailableError: The server did not answer, or cannot serve now; with ``out_of_memory`` when it has
+                room for nothing new, which may stay so for long.
             AresError: It answered that the call is wrong: a bug, or a key that somebody else has written.
         """
         if error is None or isinstance(error, AresError):
@@ -66,7 +69,9 @@ class DriverErrors:
         text = self._clean(str(error))
         cause = error if text == str(error) else None  # a traceback must not show it either
         if isinstance(error, _UNREACHABLE) or (isinstance(error, driver.ResponseError) and text.startswith(_NOT_NOW)):
-            raise StoreUnavailableError(url=self.url, problem=text or type(error).__name__) from cause
+            is_full = isinstance(error, driver.OutOfMemoryError) or text.startswith("OOM")
+            full = {"out_of_memory": True} if is_full else {}
+            raise StoreUnavailableError(url=self.url, problem=text or type(error).__name__, **full) from cause
         if isinstance(error, driver.RedisError):
             raise AresError(message=f"the store at {self.url} refused a call: {text}", url=self.url) from cause
 

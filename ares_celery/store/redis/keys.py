@@ -123,6 +123,10 @@ class Keys:
         """Hash: the runtime's state; the truth in shard 0, copies elsewhere."""
         return self._in(shard, "runtime")
 
+    def clock(self, shard: int) -> str:
+        """Hash: up to which step of the server's clock this shard's deadlines were moved; the truth in shard 0."""
+        return self._in(shard, "clock")
+
     def streams(self, shard: int) -> str:
         """Hash: versions of streams that have no record."""
         return self._in(shard, "streams")

@@ -7,12 +7,13 @@ from typing import Final
 
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import NamespaceMismatchError
+from ares_celery.ids import Instant
 from ares_celery.store.redis.client import RedisClient
 from ares_celery.store.redis.json_values import decode_json
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.namespace_calls import open_namespace as open_call
 
-__all__ = ["SCHEMA", "open_namespace"]
+__all__ = ["SCHEMA", "open_namespace", "reopen_namespace"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -51,6 +52,25 @@ def open_namespace(client: RedisClient, namespace: str, config: RuntimeConfig | 
     if not opened.made:
         _warn_of_differences(namespace, own, stored)
     return Keys(namespace, shards), stored
+
+
+def reopen_namespace(client: RedisClient, keys: Keys, config: RuntimeConfig) -> Instant:
+    """Makes an open namespace again if the server has lost it; returns when it was made.
+
+    Raises:
+        NamespaceMismatchError: Somebody else has made it again with another layout.
+    """
+    meta = client.run(open_call(keys, schema=SCHEMA, config=config.model_dump_json())).meta
+    _demand_schema(keys.namespace, meta["schema"])
+    if int(meta["shards"]) != keys.shards:
+        raise NamespaceMismatchError(
+            namespace=keys.namespace,
+            field="shards",
+            found=int(meta["shards"]),
+            wanted=keys.shards,
+            cure="it was lost and made again: restart this process",
+        )
+    return Instant(int(meta["created_at"]))
 
 
 def _demand_schema(namespace: str, found: str) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ares_celery.config import RuntimeConfig
-from ares_celery.ids import Instant
-from ares_celery.model.agent import RuntimeState
-from ares_celery.store.base import RuntimeRead
-from ares_celery.store.redis import namespace_calls
+from ares_celery.ids import AgentId, Instant
+from ares_celery.model.agent import AgentState, RuntimeState
+from ares_celery.store.base import ClockStand, Rebased, RuntimeRead
+from ares_celery.store.redis import agent_calls, namespace_calls
 from ares_celery.store.redis.bound import Part
 from ares_celery.store.redis.call import Call
+from ares_celery.store.redis.namespace import reopen_namespace
 from ares_celery.store.redis.namespace_calls import StoredRuntime
 
 __all__ = ["RedisNamespaceAdmin"]
@@ -24,9 +25,18 @@ class RedisNamespaceAdmin(Part):
     """Implements :class:`~ares_celery.store.base.NamespaceAdmin`."""
 
     @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self._bound.keys.namespace
+
+    @property
     def config(self) -> RuntimeConfig:
         """The stored settings, as of opening."""
         return self._bound.config
+
+    def reopen(self) -> Instant:
+        """Makes the namespace again if the server has lost it; returns when it was made."""
+        return reopen_namespace(self._bound.client, self._bound.keys, self._bound.config)
 
     def runtime(self) -> RuntimeRead:
         """The runtime's state."""
@@ -86,6 +96,32 @@ class RedisNamespaceAdmin(Part):
     def server_time(self) -> Instant:
         """Redis TIME."""
         return self._bound.client.run(namespace_calls.server_time())
+
+    def clock(self) -> ClockStand:
+        """Which steps of the server's clock the namespace has followed, and Redis TIME."""
+        return self._bound.client.run(namespace_calls.read_clock(self._bound.keys, shard=0))
+
+    def rebase(self, stand: ClockStand) -> Rebased:
+        """Moves whatever is in Redis time along with a step of the server's clock; each shard once for each step."""
+        client, keys = self._bound.client, self._bound.keys
+        clocks = client.run_many(namespace_calls.read_clock(keys, shard=shard) for shard in range(keys.shards))
+        rebased, home = Rebased.BEFORE, clocks[0]
+        if home.generation < stand.generation:
+            rebased, home = self._rebase(0, stand)
+        for shard in range(1, keys.shards):
+            if clocks[shard].generation < home.generation:
+                self._rebase(shard, home)
+        return rebased
+
+    def _rebase(self, shard: int, stand: ClockStand) -> tuple[Rebased, ClockStand]:
+        client, keys = self._bound.client, self._bound.keys
+        listed = client.run_many(agent_calls.list_state(keys, shard=shard, state=state) for state in AgentState)
+        # An agent that moved on between two of these reads may stand in both.
+        agent_ids = [AgentId(agent_id) for agent_id in dict.fromkeys(one for some in listed for one in some)]
+        lease_ttl = self._bound.config.lease_ttl
+        return client.run(
+            namespace_calls.rebase(keys, shard=shard, stand=stand, lease_ttl=lease_ttl, agent_ids=agent_ids)
+        )
 
     def wipe(self) -> int:
         """Deletes every key of the namespace; for tests and demos. Looks at every key of the database."""

@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from ares_celery.clock import micros
-from ares_celery.ids import Instant
+from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import RuntimeState
 from ares_celery.model.command import Deadline
-from ares_celery.store.base import RuntimeRead
+from ares_celery.store.base import ClockStand, Rebased, RuntimeRead
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import RUNTIME, Keys, deadline_member
 from ares_celery.store.redis.records import flat_fields, safe_text
@@ -27,8 +27,10 @@ __all__ = [
     "elect",
     "known_types",
     "open_namespace",
+    "read_clock",
     "read_hosts",
     "read_runtime",
+    "rebase",
     "report_host",
     "report_sweep",
     "report_types",
@@ -168,6 +170,37 @@ def read_hosts(keys: Keys) -> Call[dict[str, str]]:
 def _parse_hosts(reply: Sequence[bytes]) -> dict[str, str]:
     members = (member.decode().partition("|") for member in reply)
     return {identity: worker for identity, _, worker in members}
+
+
+def read_clock(keys: Keys, *, shard: int) -> Call[ClockStand]:
+    """Reads which steps of the clock a shard has followed, and Redis TIME, atomically."""
+    return Call(_parse_clock, script="read_clock", keys=(keys.clock(shard),), args=())
+
+
+def _parse_clock(reply: Sequence[bytes]) -> ClockStand:
+    generation, offset, now = reply
+    return ClockStand(int(generation), int(offset), instant(now))
+
+
+def rebase(
+    keys: Keys, *, shard: int, stand: ClockStand, lease_ttl: timedelta, agent_ids: Sequence[AgentId]
+) -> Call[tuple[Rebased, ClockStand]]:
+    """Moves what a shard holds in Redis time by the steps that it has not followed yet.
+
+    Args:
+        keys: Of the namespace.
+        shard: Which one; the home shard counts the step, and has more to move.
+        stand: Generation and offset to follow to.
+        lease_ttl: How long every lease lasts from now on.
+        agent_ids: The agents of the shard.
+    """
+    home = (keys.counters(0), keys.last_sweep, keys.process) if shard == 0 else ()
+    return Call(
+        lambda reply: (Rebased(reply[0].decode()), _parse_clock(reply[1:])),
+        script="rebase",
+        keys=(keys.clock(shard), keys.deadlines(shard), *map(keys.agent, agent_ids), *home),
+        args=(stand.generation, stand.offset, micros(lease_ttl), *agent_ids),
+    )
 
 
 def report_types(keys: Keys, *, types: Mapping[str, Mapping[str, Any]]) -> Call[Any]:

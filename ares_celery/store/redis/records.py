@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import msgspec
+from pydantic import ValidationError
+
+from ares_celery.errors import UnreadableRecordError
+from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Owner, Request
+from ares_celery.store.redis.json_values import decode_json
 
-__all__ = ["OWN_FIELDS", "Changes", "changes", "decode_record", "fields_of", "flat_fields", "safe_text"]
+__all__ = ["OWN_FIELDS", "Changes", "changes", "decode_record", "fields_of", "flat_fields", "read_record", "safe_text"]
 
 #: Fields that the scripts alone write: no plan changes them.
 OWN_FIELDS: Final = frozenset({"revision", "version", "created_at", "changed_at", "last_progress"})
@@ -113,16 +119,46 @@ def flat_fields(reply: Sequence[bytes]) -> dict[str, str]:
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
+def read_record(agent_id: AgentId, reply: Sequence[bytes] | bytes) -> AgentRecord | None:
+    """The record in a script's answer, or None when the agent does not exist.
+
+    Args:
+        agent_id: Whose it is.
+        reply: A flat field list, or what Redis said of a key that holds no hash.
+
+    Raises:
+        UnreadableRecordError: What is stored is no record that this version knows.
+    """
+    if isinstance(reply, bytes):
+        raise UnreadableRecordError(agent_id=agent_id, problem=reply.decode(errors="replace"))
+    try:
+        record = decode_record(flat_fields(reply))
+    except ValidationError as error:
+        # Without the values, which may be secrets.
+        found = (f"spec.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False))
+        raise UnreadableRecordError(agent_id=agent_id, problem="; ".join(found)) from None
+    except KeyError as error:
+        raise UnreadableRecordError(agent_id=agent_id, problem=f"field {error} is absent") from None
+    except ValueError as error:
+        raise UnreadableRecordError(agent_id=agent_id, problem=str(error)) from None
+    if record is not None and record.id != agent_id:
+        raise UnreadableRecordError(agent_id=agent_id, problem=f"its spec is that of agent {record.id!r}")
+    return record
+
+
 def decode_record(fields: Mapping[str, str]) -> AgentRecord | None:
-    """The record of a hash; None when the agent does not exist. Fields of a newer version are left out."""
-    if "spec" not in fields:
+    """The record of a hash; None when the agent does not exist. Fields of a newer version are left out.
+
+    A commit writes only what it changes, so those of a newer version stay in Redis.
+    """
+    if not fields:
         return None
     identity = fields.get("owner_identity")
     owner = Owner(identity, fields.get("owner_worker", ""), fields.get("owner_task_id", "")) if identity else None
     values: dict[str, Any] = {name: fields.get(name, "") for name in _TEXTS}
     values.update({name: int(fields.get(name, "0")) for name in _INTS})
     return AgentRecord(
-        spec=AgentSpec.model_validate_json(fields["spec"]),
+        spec=_decode_spec(fields["spec"]),
         desired=Desired(fields["desired"]),
         state=AgentState(fields["state"]),
         owner=owner,
@@ -131,3 +167,19 @@ def decode_record(fields: Mapping[str, str]) -> AgentRecord | None:
         charged_at=tuple(int(moment) for moment in fields.get("charged_at", "").split(",") if moment),
         **values,
     )
+
+
+def _decode_spec(text: str) -> AgentSpec:
+    """The spec as far as this version knows it; a newer one may have stored more fields."""
+    try:
+        return AgentSpec.model_validate_json(text)
+    except ValidationError:
+        try:
+            values = decode_json(text.encode())
+        except ValueError as error:
+            raise ValueError(f"its spec is no JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise
+        stored = cast("dict[str, Any]", values)
+        known = {name: value for name, value in stored.items() if name in AgentSpec.model_fields}
+        return AgentSpec.model_validate_json(msgspec.json.encode(known))

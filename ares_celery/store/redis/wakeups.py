@@ -66,11 +66,15 @@ class RedisWakeups:
         while not self._stop.is_set():
             try:
                 self._follow(callback)
-            except AresError as error:
+            except Exception as error:  # noqa: BLE001 - whatever ended the listening, it begins anew
                 if self._listening.is_set():
                     pause = FIRST_PAUSE
                 self._listening.clear()
-                _log.warning("no hints for now, the heartbeat will do: %s; next try in %.1f s", error, pause)
+                # The stack of what is no error of ours is for whoever has to find out.
+                trace = None if isinstance(error, AresError) else error
+                _log.warning(
+                    "no hints for now, the heartbeat will do: %s; next try in %.1f s", error, pause, exc_info=trace
+                )
                 self._clock.wait(self._stop, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -84,13 +88,15 @@ class RedisWakeups:
                 while not self._stop.is_set():
                     message = pubsub.get_message(timeout=POLL)
                     if message is not None and message["type"] == "message":
-                        _deliver(callback, AgentId(message["data"].decode()))
+                        _deliver(callback, message["data"])
             finally:
                 pubsub.close()
 
 
-def _deliver(callback: Callable[[AgentId], None], agent_id: AgentId) -> None:
+def _deliver(callback: Callable[[AgentId], None], payload: bytes) -> None:
     try:
-        callback(agent_id)
+        callback(AgentId(payload.decode()))
+    except UnicodeDecodeError:
+        _log.warning("a hint that is no text is ignored: %r", payload[:100])
     except Exception:  # noqa: BLE001 - foreign code; the next hint must come through
-        _log.exception("a hint to look at agent %s was lost in its callback", agent_id)
+        _log.exception("a hint to look at agent %r was lost in its callback", payload.decode())

@@ -151,8 +151,16 @@ def test_one_process_sweeps(store: RedisStore) -> None:
     assert store.elect("p1", ttl_ms=60_000)
     assert store.elect("p1", ttl_ms=100)
     assert not store.elect("p2", ttl_ms=100)
-    wait_until(lambda: store.elect("p2", ttl_ms=60_000), "the lease's end")
-    assert not store.elect("p1", ttl_ms=100)
+    wait_until(lambda: store.elect("p2", ttl_ms=100), "the lease's end")
+    assert store.elect("p2", ttl_ms=60_000)
+    assert not store.elect("p1", ttl_ms=60_000)
+
+
+def test_a_sweeper_elected_before_the_clock_went_back_keeps_nobody_away(store: RedisStore, raw: redis.Redis) -> None:
+    """The server ends its lease by the clock: later than any lease can end, and the holder may be dead."""
+    raw.set(Keys(store.namespace, store.config.shards).sweeper, "p1", px=600_000)
+    assert store.elect("p2", ttl_ms=750)
+    assert not store.elect("p1", ttl_ms=750)
 
 
 def test_the_age_of_the_last_sweep_is_known(store: RedisStore, raw: redis.Redis) -> None:
@@ -253,3 +261,24 @@ def test_a_closed_store_says_so(store: RedisStore) -> None:
         store.read(AGENT)
     with pytest.raises(ConnectionError, match="closed"):
         store.due()
+
+
+def test_a_namespace_that_was_lost_is_made_again_as_it_was(backend: Backend) -> None:
+    """Whoever has it open makes it again, with its settings; until it is lost, asking changes nothing."""
+    store = backend.open(RuntimeConfig(shards=3, chaos=True))
+    made_at = store.reopen()
+    assert store.reopen() == made_at
+    assert store.wipe() > 0
+    again = store.reopen()
+    assert again > made_at
+    assert store.reopen() == again
+    assert backend.open().config == store.config
+
+
+def test_a_namespace_that_was_made_again_with_other_shards_is_refused(backend: Backend) -> None:
+    """Its keys would be looked for in the wrong places."""
+    store = backend.open(RuntimeConfig(shards=3))
+    store.wipe()
+    backend.open(RuntimeConfig(shards=5))
+    with pytest.raises(NamespaceMismatchError, match="restart this process"):
+        store.reopen()

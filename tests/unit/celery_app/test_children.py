@@ -116,6 +116,14 @@ def test_a_living_incarnation_and_one_that_waits_to_be_claimed_are_left_alone(po
     assert pool.killed == []
 
 
+def test_nobody_is_killed_for_a_record_that_cannot_be_read(pool: Pool) -> None:
+    """It may have been written by a newer version, and its incarnation be well."""
+    pool.accept()
+    pool.store.problems[A] = "an unknown state"
+    pool.look(60.0)
+    assert pool.killed == []
+
+
 def test_one_that_was_fenced_has_a_heartbeat_to_notice(pool: Pool) -> None:
     """Then its child is killed, so that the slot is free."""
     pool.accept()

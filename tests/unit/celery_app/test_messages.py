@@ -12,8 +12,8 @@ from celery import Celery
 from ares_celery.celery_app.due_task import TIME_LIMIT
 from ares_celery.celery_app.factory import create_app
 from ares_celery.celery_app.launcher import CeleryLauncher
+from ares_celery.celery_app.message import message_of
 from ares_celery.celery_app.names import queue_kind
-from ares_celery.celery_app.request import message_of
 from ares_celery.celery_app.routing import DeadLetters, route_task
 from ares_celery.celery_app.wiring import wiring_of
 from ares_celery.config import ProcessSettings

@@ -92,11 +92,11 @@ class Life:
         at = self.store.deadlines.get((ID, kind))
         return None if at is None else (at - self.store.now) / 1_000_000
 
-    def let_pass(self, kind: Deadline, *, tenants: int = 1) -> Plan:
+    def let_pass(self, kind: Deadline, *, tenants: int = 1, crowded: bool = False) -> Plan:
         """Turns the clock to the deadline and acts on it."""
         at = self.store.deadlines[ID, kind]
         self.store.now = Instant(max(self.store.now, at))
-        return self.do(DeadlineDue(kind=kind, score=at, tenants=tenants))
+        return self.do(DeadlineDue(kind=kind, score=at, tenants=tenants, crowded=crowded))
 
     def told(self, since: int = 0) -> list[str]:
         """The events so far: their type, with the reason where there is one."""

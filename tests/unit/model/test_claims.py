@@ -90,6 +90,15 @@ def test_a_message_that_nobody_claims_is_sent_again_later_each_time() -> None:
     assert len(life.store.messages) == 9
 
 
+def test_a_message_that_still_waits_in_its_queue_is_not_sent_again_and_looked_at_later() -> None:
+    """A full queue is no reason to fill it; the spacing is the same, so that a free slot finds a lost one soon."""
+    life = Life().start()
+    for wait in (2, 5, 10):
+        assert life.deadline(Deadline.NUDGE) == wait
+        assert not life.let_pass(Deadline.NUDGE, crowded=True).nudge
+    assert len(life.store.messages) == 1
+
+
 def test_a_message_names_the_incarnation_that_it_starts() -> None:
     """Epoch, number and queue; resurrect_agent after a death, run_agent else; a repeat has a fresh task id."""
     life = Life()

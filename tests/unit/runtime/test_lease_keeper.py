@@ -82,7 +82,9 @@ def kept() -> Kept:
 
 def change(**fields: object) -> LeaseChange:
     """What a renewal found about the one incarnation."""
-    return replace(LeaseChange(AgentId("a"), "7|token", fenced=False), **fields)  # type: ignore[arg-type]
+    known: Any = LeaseChange(AgentId("a"), "7|token", fenced=False)
+    changed: LeaseChange = replace(known, **fields)
+    return changed
 
 
 def test_a_renewal_shows_the_signal_that_was_seen_last(kept: Kept) -> None:

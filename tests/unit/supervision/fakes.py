@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ares_celery.errors import StoreUnavailableError
@@ -11,7 +12,7 @@ from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired,
 from ares_celery.model.command import Command, Deadline, DeadlineDue
 from ares_celery.model.plan import Plan
 from ares_celery.runtime.commits import Applied
-from ares_celery.store.base import AgentRead, Committed, DueDeadline, DueShard, RuntimeRead
+from ares_celery.store.base import AgentRead, ClockStand, Committed, DueDeadline, DueShard, Rebased, RuntimeRead
 
 START = 1_000_000_000
 
@@ -21,6 +22,8 @@ class ManualClock:
 
     def __init__(self) -> None:
         self.now = 100.0
+        #: Microseconds by which the server's clock stepped.
+        self.stepped = 0
 
     def advance(self, seconds: float) -> None:
         """Lets time pass."""
@@ -38,7 +41,7 @@ class ManualClock:
 
     def server(self) -> Instant:
         """What Redis TIME would be."""
-        return Instant(START + round(self.now * 1_000_000))
+        return Instant(START + round(self.now * 1_000_000) + self.stepped)
 
 
 def deadline(kind: Deadline, agent_id: str, score: int = START) -> DueDeadline:
@@ -73,12 +76,14 @@ class FakeStore:
     namespace = "test"
 
     def __init__(self, clock: ManualClock) -> None:
-        self.clock = clock
+        self.time = clock
         self.away = False
         self.waiting: list[DueDeadline] = []
         self.next_in: float | None = None
         self.records: dict[str, AgentRecord] = {}
         self.lease_until: dict[str, int] = {}
+        #: Agents whose records cannot be read, and why.
+        self.problems: dict[str, str] = {}
         self.runtime_state = RuntimeState.RUNNING
         self.generation = 1
         self.copied = 0
@@ -87,6 +92,10 @@ class FakeStore:
         self.sweeps = 0
         self.reported: dict[str, str] = {}
         self.limits: list[int] = []
+        self.clock_generation = 0
+        self.clock_offset = 0
+        self.rebase_fails = 0
+        self.unproven = False
 
     def _answer(self) -> None:
         if self.away:
@@ -95,7 +104,7 @@ class FakeStore:
     def due(self, *, limit: int = 100) -> list[DueShard]:
         self._answer()
         self.limits.append(limit)
-        now = self.clock.server()
+        now = self.time.server()
         next_at = 0 if self.next_in is None else now + round(self.next_in * 1_000_000)
         return [DueShard(0, now, tuple(self.waiting[:limit]), Instant(next_at))]
 
@@ -103,10 +112,11 @@ class FakeStore:
         self._answer()
         return AgentRead(
             self.records.get(agent_id),
-            self.clock.server(),
+            self.time.server(),
             self.runtime_state,
             self.generation,
             Instant(self.lease_until.get(agent_id, 0)),
+            problem=self.problems.get(agent_id, ""),
         )
 
     def read_many(self, agent_ids: Sequence[AgentId]) -> list[AgentRead]:
@@ -129,9 +139,13 @@ class FakeStore:
         wanted = set(AgentState if states is None else states)
         return sorted(record.id for record in self.records.values() if record.state in wanted)
 
+    def count_by_state(self) -> dict[AgentState, int]:
+        self._answer()
+        return dict(Counter(record.state for record in self.records.values()))
+
     def runtime(self) -> RuntimeRead:
         self._answer()
-        now = self.clock.server()
+        now = self.time.server()
         return RuntimeRead(self.runtime_state, self.generation, now, now)
 
     def copy_runtime(self) -> None:
@@ -150,9 +164,25 @@ class FakeStore:
         self._answer()
         return self.sweep_age
 
+    def clock(self) -> ClockStand:
+        self._answer()
+        return ClockStand(self.clock_generation, self.clock_offset, self.time.server())
+
+    def rebase(self, stand: ClockStand) -> Rebased:
+        self._answer()
+        if self.rebase_fails:
+            self.rebase_fails -= 1
+            raise StoreUnavailableError(url="test", problem="lost")
+        if stand.generation <= self.clock_generation:
+            return Rebased.BEFORE
+        if self.unproven:
+            return Rebased.UNPROVEN
+        self.clock_generation, self.clock_offset = stand.generation, stand.offset
+        return Rebased.NOW
+
     def server_time(self) -> Instant:
         self._answer()
-        return self.clock.server()
+        return self.time.server()
 
 
 class FakeCommitter:
@@ -163,6 +193,7 @@ class FakeCommitter:
         self.applied: list[tuple[str, Command]] = []
         self.fails: dict[str, Exception] = {}
         self.ignores: set[str] = set()
+        self.queues: dict[str, int] = {}
 
     def apply(self, agent_id: AgentId, command: Command, **options: object) -> Applied:
         if self.store.away:
@@ -173,8 +204,12 @@ class FakeCommitter:
         self.store.waiting = [one for one in self.store.waiting if one != options.get("guard")]
         record = self.store.records.get(agent_id)
         ignored = "ignored" if agent_id in self.ignores else ""
-        committed = None if ignored else Committed(Epoch(8), 1, Version(0), self.store.clock.server())
+        committed = None if ignored else Committed(Epoch(8), 1, Version(0), self.store.time.server())
         return Applied(Plan(command, record, record, ignored=ignored), committed)
+
+    def waiting(self, queue: str | None) -> int | None:
+        """Messages in a queue; unknown unless a test says so."""
+        return self.queues.get(queue or "agents")
 
     def due(self) -> list[tuple[str, Deadline, int]]:
         """Agents, kinds and tenants of the deadlines that were applied."""

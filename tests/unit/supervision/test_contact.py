@@ -14,9 +14,9 @@ from ares_celery.supervision.contact import ContactWindow
 TTL = timedelta(seconds=8)
 
 
-def feed(window: ContactWindow, server: float, own: float) -> None:
-    """A contact; both clocks in seconds."""
-    window.sample(Instant(round(server * 1_000_000)), own)
+def feed(window: ContactWindow, server: float, own: float, *, sent: float | None = None) -> float:
+    """A contact; both clocks in seconds, and the step that it shows."""
+    return window.sample(Instant(round(server * 1_000_000)), own, sent=sent) / 1_000_000
 
 
 def keep(window: ContactWindow, begin: float, seconds: float, *, offset: float = 0.0) -> None:
@@ -61,6 +61,50 @@ def test_a_step_of_the_servers_clock_begins_anew(step: float) -> None:
     keep(window, 0, 20)
     feed(window, 21 + step, 21)
     assert not window.may_judge
+
+
+@pytest.mark.parametrize("step", [-600.0, -1.5, 1.5, 600.0])
+def test_a_step_is_told_with_its_size_and_direction(step: float) -> None:
+    """By the contact that shows it, and once by whoever asks for it later."""
+    window = ContactWindow(TTL)
+    keep(window, 0, 5)
+    assert window.take_step() == 0
+    assert feed(window, 6 + step, 6) == pytest.approx(step)
+    assert feed(window, 7 + step, 7) == 0
+    assert window.has_stepped
+    assert (window.take_step(), window.take_step()) == (round(step * 1_000_000), 0)
+
+
+@pytest.mark.parametrize("drift", [-0.9, 0.9])
+def test_what_a_busy_machine_makes_of_two_contacts_is_no_step(drift: float) -> None:
+    """A second either way."""
+    window = ContactWindow(TTL)
+    feed(window, 0, 0)
+    assert feed(window, 1 + drift, 1) == 0
+
+
+def test_a_slow_answer_is_no_step() -> None:
+    """The server said its time somewhere between question and answer: no contact shows a step."""
+    window = ContactWindow(TTL)
+    feed(window, 0, 0)
+    assert feed(window, 1, 6, sent=1) == 0
+    assert feed(window, 7, 7, sent=7) == 0
+    assert feed(window, 13, 13, sent=8) == 0
+
+
+def test_a_step_during_an_outage_is_seen_after_it() -> None:
+    """A server that came back with another clock has stepped as well."""
+    window = ContactWindow(TTL)
+    keep(window, 0, 5)
+    window.reset()
+    assert feed(window, 35 - 600, 35) == pytest.approx(-600)
+
+
+def test_clocks_that_are_slewed_part_during_a_long_outage_without_a_step() -> None:
+    """Half a thousandth, over an hour."""
+    window = ContactWindow(TTL)
+    feed(window, 0, 0)
+    assert feed(window, 3600 * 1.0005, 3600) == 0
 
 
 def test_small_steps_that_add_up_begin_anew() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from ares_celery.config import RuntimeConfig
-from ares_celery.ids import AgentId
-from ares_celery.model.agent import AgentState, Desired, Owner, RuntimeState
-from ares_celery.model.command import Deadline, Reconcile
+from ares_celery.errors import UnreadableRecordError
+from ares_celery.ids import AgentId, Instant
+from ares_celery.model.agent import AgentSpec, AgentState, Desired, Owner, RuntimeState
+from ares_celery.model.command import Deadline, DeadlineDue, Reconcile
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.health import Liveness, check_health, judge_liveness
@@ -56,10 +58,10 @@ def world() -> World:
 
 def test_every_kind_of_deadline_is_applied_with_its_score_as_guard(world: World) -> None:
     """What must happen by a time happens."""
-    kinds = [Deadline.NUDGE, Deadline.ATTEMPT, Deadline.STOP, Deadline.HANG, Deadline.RECONCILE]
+    kinds = [Deadline.NUDGE, Deadline.ATTEMPT, Deadline.STOP, Deadline.RECONCILE]
     world.store.waiting = [deadline(kind, f"a-{kind}") for kind in kinds]
     report = world.sweeper.sweep_once(judge_leases=False)
-    assert report.applied == 5
+    assert report.applied == 4
     assert [kind for _, kind, _ in world.committer.due()] == kinds
     assert world.store.waiting == []
 
@@ -72,6 +74,86 @@ def test_a_lease_is_withheld_until_contact_was_unbroken(world: World) -> None:
     world.keep_contact()
     report = world.sweeper.sweep_once(judge_leases=True)
     assert (report.withheld, world.committer.due()) == (0, [("a", Deadline.LEASE, 1)])
+
+
+@pytest.mark.parametrize("allowed", [2.0, 7.0])
+def test_a_try_to_recover_has_all_its_time_with_the_store_at_hand(allowed: float, world: World) -> None:
+    """What an outage took is given back: the verdict comes when contact was unbroken for as long as it may take."""
+    world.keep_contact()
+    world.host("p1", "w1", "a")
+    due = world.clock.server()
+    claimed = Instant(due - round(allowed * 1_000_000))
+    world.store.records["a"] = replace(world.store.records["a"], claimed_at=claimed)
+    world.store.waiting = [deadline(Deadline.HANG, "a", due)]
+    world.contact.reset()
+    for _ in range(round(allowed / 0.5)):
+        assert world.sweeper.sweep_once(judge_leases=True).withheld == 1
+        assert world.committer.due() == []
+        world.clock.advance(0.5)
+    assert world.sweeper.sweep_once(judge_leases=True).withheld == 0
+    assert world.committer.due() == [("a", Deadline.HANG, 1)]
+
+
+def test_a_try_that_hangs_is_judged_at_once_while_contact_is_unbroken(world: World) -> None:
+    """Without an outage nothing is put off."""
+    world.host("p1", "w1", "a")
+    world.store.records["a"] = replace(world.store.records["a"], claimed_at=world.clock.server())
+    world.keep_contact()
+    world.store.waiting = [deadline(Deadline.HANG, "a", world.clock.server() - 1_000_000)]
+    assert world.sweeper.sweep_once(judge_leases=True).applied == 1
+
+
+def test_a_stop_is_not_put_off_by_an_outage(world: World) -> None:
+    """It is a wish with a bound, and charges nobody."""
+    world.host("p1", "w1", "a")
+    world.store.waiting = [deadline(Deadline.STOP, "a")]
+    assert world.sweeper.sweep_once(judge_leases=True).applied == 1
+
+
+def nudges(world: World) -> list[tuple[str, bool]]:
+    """Who was looked at, and whether its queue held messages enough."""
+    return [
+        (agent_id, command.crowded) for agent_id, command in world.committer.applied if isinstance(command, DeadlineDue)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("held", "sent"),
+    [(None, 4), (0, 4), (1, 4), (4, 4), (6, 2), (8, 0), (900, 0)],
+    ids=["unknown", "empty", "one", "one each", "room for two", "full", "overfull"],
+)
+def test_a_queue_takes_two_messages_for_each_waiting_agent_at_most(held: int | None, sent: int, world: World) -> None:
+    """While no slot is free more messages help nobody; an empty queue has lost them all."""
+    names = [f"a-{number}" for number in range(4)]
+    for name in names:
+        world.store.records[name] = record_of(name, state=AgentState.STARTING)
+    world.store.waiting = [deadline(Deadline.NUDGE, name) for name in names]
+    if held is not None:
+        world.committer.queues["agents"] = held
+    world.sweeper.sweep_once(judge_leases=False)
+    assert nudges(world) == [(name, number >= sent) for number, name in enumerate(names)]
+
+
+def test_one_full_queue_does_not_hold_back_another(world: World) -> None:
+    """Each has workers of its own."""
+    for name, queue in (("a", None), ("b", "gpu")):
+        record = record_of(name, state=AgentState.STARTING)
+        world.store.records[name] = replace(record, spec=AgentSpec(id=name, type="t", queue=queue))
+    world.store.waiting = [deadline(Deadline.NUDGE, "a"), deadline(Deadline.NUDGE, "b")]
+    world.committer.queues = {"agents": 4, "gpu": 0}
+    world.sweeper.sweep_once(judge_leases=False)
+    assert nudges(world) == [("a", True), ("b", False)]
+
+
+def test_an_unreadable_record_is_named_without_a_traceback(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """And not at every sweep."""
+    world.committer.fails["bad"] = UnreadableRecordError(agent_id="bad", problem="no hash")
+    world.store.waiting = [deadline(Deadline.STOP, "bad"), deadline(Deadline.STOP, "good")]
+    for _ in range(3):
+        world.sweeper.sweep_once(judge_leases=True)
+    assert [agent_id for agent_id, _ in world.committer.applied] == ["good"]
+    said = [record for record in caplog.records if "'bad'" in record.getMessage()]
+    assert [record.exc_info for record in said] == [None]
 
 
 def test_a_single_look_never_judges(world: World) -> None:

@@ -12,8 +12,9 @@ local until_then = string.format('%.0f', tonumber(now) + tonumber(ARGV[1]))
 local reply, renewed = {now}, {}
 for i = 2, #KEYS do
   local at = 3 * i - 4
-  local record = redis.call('HMGET', KEYS[i], 'fence', 'signal')
-  if record[1] ~= ARGV[at + 1] then
+  -- A key that holds no record any more has no fence either; the other leases go on.
+  local record = redis.pcall('HMGET', KEYS[i], 'fence', 'signal')
+  if record.err or record[1] ~= ARGV[at + 1] then
     reply[#reply + 1] = {i - 2, 'fenced'}
   else
     renewed[#renewed + 1] = until_then

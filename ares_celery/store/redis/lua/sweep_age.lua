@@ -1,5 +1,5 @@
 -- Tells how long ago the last sweep was finished.
--- KEYS[1] last_sweep  string  <microseconds>|<identity>
+-- KEYS[1] last_sweep  string  <microseconds>|<identity>|…
 -- Reply: milliseconds, or -1 when there was none.
 
 local last = redis.call('GET', KEYS[1])

@@ -24,6 +24,10 @@ ERRORS = DriverErrors("redis://u:***@db:6379/0", ("s3cret",))
         driver.ResponseError("NOREPLICAS Not enough good replicas to write."),
         driver.ResponseError("CLUSTERDOWN The cluster is down"),
         driver.ResponseError("BUSY Redis is busy running a script."),
+        driver.AuthenticationError("invalid username-password pair or user is disabled."),
+        driver.ResponseError("WRONGPASS invalid username-password pair or user is disabled."),
+        driver.ResponseError("Protocol error: unauthenticated multibulk length"),
+        driver.ResponseError("Protocol error: unauthenticated bulk length"),
         OSError("Network is unreachable"),
     ],
 )
@@ -48,6 +52,17 @@ def test_a_call_that_is_wrong_is_another_error(error: Exception) -> None:
     with pytest.raises(AresError, match="refused a call") as mapped, ERRORS:
         raise error
     assert not isinstance(mapped.value, StoreUnavailableError)
+
+
+def test_a_server_without_memory_can_be_told_from_one_that_is_away() -> None:
+    """The one goes on to renew and to stop, so who waits for room can be stopped."""
+    for error in (driver.OutOfMemoryError("command not allowed"), driver.ResponseError("OOM command not allowed")):
+        with pytest.raises(StoreUnavailableError) as mapped, ERRORS:
+            raise error
+        assert mapped.value.out_of_memory is True
+    with pytest.raises(StoreUnavailableError) as mapped, ERRORS:
+        raise driver.ConnectionError("refused")
+    assert "out_of_memory" not in mapped.value.fields
 
 
 def test_no_secret_is_shown() -> None:

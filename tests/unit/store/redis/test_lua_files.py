@@ -16,7 +16,7 @@ from ares_celery.model.agent import AgentRecord, AgentSpec, Owner, RuntimeState
 from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.plan import Plan
-from ares_celery.store.base import AgentRead, InboxMessage, Lease, Reply, RuntimeRead
+from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
 from ares_celery.store.redis import agent_calls, event_calls, mailbox_calls, namespace_calls
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import Keys
@@ -75,6 +75,11 @@ def calls() -> Iterator[Call[Any]]:
     )
     yield namespace_calls.copy_runtime(KEYS, shard=1, stored=runtime)
     yield namespace_calls.settle_runtime(KEYS, generation=1)
+    yield namespace_calls.read_clock(KEYS, shard=1)
+    in_home = next(AgentId(f"a-{number}") for number in range(100) if KEYS.shard_of(f"a-{number}") == 0)
+    yield namespace_calls.rebase(
+        KEYS, shard=0, stand=ClockStand(1, 600_000_000, Instant(1)), lease_ttl=timedelta(1), agent_ids=[in_home]
+    )
     yield namespace_calls.elect(KEYS, identity="i", ttl_ms=1)
     yield namespace_calls.report_sweep(KEYS, identity="i")
     yield namespace_calls.sweep_age(KEYS)

@@ -1,0 +1,55 @@
+"""Hints from a channel: whatever comes, the next one is heard."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from ares_celery.clock import SystemClock
+from ares_celery.ids import AgentId
+from ares_celery.store.redis.driver_errors import DriverErrors
+from ares_celery.store.redis.wakeups import RedisWakeups
+from tests.wait import wait_until
+
+
+class Channel:
+    """A driver and its subscription in one: gives payloads, or raises, in turn."""
+
+    def __init__(self, *turns: bytes | Exception) -> None:
+        self._turns = list(turns)
+
+    def pubsub(self, **_: object) -> Channel:
+        return self
+
+    def subscribe(self, channel: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def get_message(self, timeout: float) -> dict[str, Any] | None:
+        if not self._turns:
+            threading.Event().wait(0.01)
+            return None
+        turn = self._turns.pop(0)
+        if isinstance(turn, Exception):
+            raise turn
+        return {"type": "message", "data": turn}
+
+
+@pytest.mark.parametrize("bad", [b"\xff\xfe", ValueError("a bug of the driver"), OSError("gone")], ids=repr)
+def test_whatever_a_channel_brings_the_next_hint_comes_through(
+    bad: bytes | Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A payload that is no text, or an error that nobody foresaw, is told and ends nothing."""
+    channel: Any = Channel(bad, b"counter-1")
+    wakeups = RedisWakeups(lambda: channel, "hints", errors=DriverErrors("redis://here"), clock=SystemClock())
+    heard: list[AgentId] = []
+    wakeups.listen(heard.append)
+    try:
+        wait_until(lambda: heard == ["counter-1"], "the hint")
+    finally:
+        wakeups.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

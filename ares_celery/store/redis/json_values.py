@@ -25,7 +25,11 @@ def decode_json(data: bytes) -> Any:  # noqa: ANN401 - JSON values
     Raises:
         ValueError: It is none.
     """
-    return _decoder.decode(data)
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        # A ValueError only in newer versions of msgspec.
+        raise ValueError(str(error)) from error
 
 
 def encode_json(value: object, *, what: str, agent_id: str) -> tuple[bytes, Any]:

@@ -167,18 +167,22 @@ def test_whatever_recovery_raises_is_a_failed_attempt(runtime: Runtime, error: t
 
 def test_a_recovery_that_computes_for_ever_gives_its_thread_back(redis_server: RedisServer, namespace: str) -> None:
     """Fenced after start_timeout, interrupted at its next bytecode: no slot is lost to it."""
+    over = threading.Event()
 
     class Endless:
         def __init__(self, agent_id: str) -> None:
-            while True:
+            while not over.is_set():
                 pass
 
     with Runtime(redis_server.url, namespace, start_timeout="400ms", restore_timeout="400ms") as runtime:
         runtime.manager.start()
         runtime.register("endless", Endless)
-        runtime.manager.start_agent(AgentSpec(id="e", type="endless", restore_attempts=1))
-        runtime.until("e", "parked", timeout=15)
-        assert runtime.launcher.join(5)
+        try:
+            runtime.manager.start_agent(AgentSpec(id="e", type="endless", restore_attempts=1))
+            runtime.until("e", "parked", timeout=15, judge=True)
+            assert runtime.launcher.join(5)
+        finally:
+            over.set()
 
 
 @pytest.mark.parametrize("colour", ["async", "plain"])

@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint spec faults soak bench bench-json lowest newest clean
+.PHONY: help demo up test lint spec faults bench bench-json lowest newest clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
@@ -33,9 +33,6 @@ spec: .venv/.dev ## How many of the 150 numbered statements the suite shows
 
 faults: .venv/.dev ## How many of the 48 known pains the suite shows cured
 	@tools/bootstrap redis && $(BIN)/python -m tools.marked pain
-
-soak: .venv/.dev ## Random faults for MINUTES=10 with SEED=1
-	@tools/bootstrap redis && $(BIN)/python -m bench.soak --minutes $(MINUTES) --seed $(SEED)
 
 bench: .venv/.dev ## Measure speed and memory
 	@tools/bootstrap redis && $(BIN)/python -m bench

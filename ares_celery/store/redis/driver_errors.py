@@ -70,8 +70,13 @@ class DriverErrors:
         cause = error if text == str(error) else None  # a traceback must not show it either
         if isinstance(error, _UNREACHABLE) or (isinstance(error, driver.ResponseError) and text.startswith(_NOT_NOW)):
             is_full = isinstance(error, driver.OutOfMemoryError) or text.startswith("OOM")
-            full = {"out_of_memory": True} if is_full else {}
-            raise StoreUnavailableError(url=self.url, problem=text or type(error).__name__, **full) from cause
+            problem = text or type(error).__name__
+            if is_full:
+                full = (
+                    f"the store at {self.url} has no room for anything new: {problem}; raise its maxmemory or free some"
+                )
+                raise StoreUnavailableError(url=self.url, problem=problem, message=full, out_of_memory=True) from cause
+            raise StoreUnavailableError(url=self.url, problem=problem) from cause
         if isinstance(error, driver.RedisError):
             raise AresError(message=f"the store at {self.url} refused a call: {text}", url=self.url) from cause
 

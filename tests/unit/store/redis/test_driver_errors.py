@@ -60,6 +60,8 @@ def test_a_server_without_memory_can_be_told_from_one_that_is_away() -> None:
         with pytest.raises(StoreUnavailableError) as mapped, ERRORS:
             raise error
         assert mapped.value.out_of_memory is True
+        assert "raise its maxmemory" in str(mapped.value)
+        assert "is it up" not in str(mapped.value)
     with pytest.raises(StoreUnavailableError) as mapped, ERRORS:
         raise driver.ConnectionError("refused")
     assert "out_of_memory" not in mapped.value.fields

@@ -81,7 +81,7 @@ def check_marks(items: Iterable[pytest.Item]) -> None:
                 raise pytest.UsageError(message) from error
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps plug-ins in sets
 class Tally:
     """A pytest plug-in that notes, for each statement, how many tests there are and how many passed."""
 

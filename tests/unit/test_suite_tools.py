@@ -77,7 +77,11 @@ def test_what_must_stay_true_fails_when_it_changes() -> None:
 
 def test_a_statement_counts_only_when_all_its_tests_ran_and_passed(tmp_path: Path) -> None:
     """A failed or skipped test takes its statements out of the count; the count is the last line."""
-    (tmp_path / "test_marked_suite.py").write_text(SUITE)
+    for folder in ("one", "two"):  # with a conftest beside that of a test, pytest puts plug-ins into sets
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "conftest.py").touch()
+    (tmp_path / "one" / "test_marked_suite.py").write_text(SUITE)
+    (tmp_path / "two" / "test_other.py").write_text("def test_unmarked(): pass")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = spec\n")
     command = [
         sys.executable,

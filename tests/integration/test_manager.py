@@ -671,6 +671,8 @@ def test_a_stop_of_what_does_not_run_has_no_effect(fresh: Runtime) -> None:
     fresh.manager.stop()
     fresh.manager.stop()
     fresh.manager.start()
+    run(fresh)
+    assert fresh.manager.stats().active_agents == 1
 
 
 @pytest.mark.spec(70)
@@ -834,13 +836,13 @@ def test_only_a_parked_agent_is_unparked(runtime: Runtime) -> None:
     assert runtime.manager.get_agent_info("a").state == "stopped"  # type: ignore[union-attr]
 
 
-def test_a_wait_for_running_ends_when_the_agent_is_parked(runtime: Runtime) -> None:
-    """With the cause, and at once."""
+def test_an_unparked_agent_that_goes_on_dying_is_parked_again(runtime: Runtime) -> None:
+    """It gets a full budget first: two more incarnations with a cap of one."""
     runtime.register("dies", type("Dies4", (Dies,), {"left": 100}))
     runtime.manager.start_agent(AgentSpec(id="d", type="dies", max_restarts=1))
-    runtime.until("d", "parked")
+    assert runtime.until("d", "parked").incarnation == 2
     runtime.manager.unpark_agent("d")
-    runtime.until("d", "parked", incarnation=4)
+    assert runtime.until("d", "parked", incarnation=4).incarnation == 4
 
 
 def test_a_resurrection_that_waits_says_for_what_and_until_when(runtime: Runtime) -> None:

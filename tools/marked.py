@@ -101,29 +101,30 @@ class Tally:
         elif report.when == "call":
             self.called.add(report.nodeid)
 
-    def rows(self) -> list[tuple[int, int, int]]:
-        """Return (statement, tests, passed) for every statement that has a test."""
-        tests: defaultdict[int, int] = defaultdict(int)
-        passed: defaultdict[int, int] = defaultdict(int)
+    def rows(self) -> list[tuple[int, str, bool]]:
+        """Return (statement, test, passed), by statement; the cases of one test function are one row."""
+        passed: defaultdict[tuple[int, str], bool] = defaultdict(lambda: True)
         for nodeid, numbers in self.numbers.items():
             for number in numbers:
-                tests[number] += 1
-                passed[number] += nodeid in self.called and nodeid not in self.bad
-        return [(number, tests[number], passed[number]) for number in sorted(tests)]
+                passed[number, nodeid.partition("[")[0]] &= nodeid in self.called and nodeid not in self.bad
+        return sorted((number, test, is_shown) for (number, test), is_shown in passed.items())
 
-    def shown(self) -> int:
-        """Return how many statements all of whose tests passed."""
-        return sum(tests == passed for _, tests, passed in self.rows())
+    def shown(self) -> set[int]:
+        """Return the statements all of whose tests passed."""
+        rows = self.rows()
+        return {number for number, _, _ in rows} - {number for number, _, passed in rows if not passed}
 
 
 def report(tally: Tally) -> None:
-    """Print the table and, last of all, the count."""
-    kind = tally.kind
-    print(f"\n{kind.mark:>6}  tests  passed")
-    for number, tests, passed in tally.rows():
-        remark = "" if tests == passed else "  not shown"
-        print(f"{f'{kind.prefix}{number}':>6}  {tests:>5}  {passed:>6}{remark}")
-    print(f"{kind.title}: {tally.shown()}/{kind.total}", flush=True)
+    """Print the table, what has no test, and, last of all, the count."""
+    kind, rows = tally.kind, tally.rows()
+    print(f"\n{kind.mark:>6}  passed  test")
+    for number, test, passed in rows:
+        print(f"{f'{kind.prefix}{number}':>6}  {'yes' if passed else 'NO':<6}  {test}")
+    untested = sorted(set(range(1, kind.total + 1)) - {number for number, _, _ in rows})
+    if untested:
+        print(f"without a test: {', '.join(f'{kind.prefix}{number}' for number in untested)}")
+    print(f"{kind.title}: {len(tally.shown())}/{kind.total}", flush=True)
 
 
 def main(arguments: list[str]) -> int:

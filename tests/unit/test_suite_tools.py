@@ -96,14 +96,16 @@ def test_a_statement_counts_only_when_all_its_tests_ran_and_passed(tmp_path: Pat
 
     done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
 
-    rows = [line.split() for line in done.stdout.splitlines() if line.split()[:1] and line.split()[0].isdecimal()]
-    assert [row[:3] for row in rows if len(row) >= 3 and row[1].isdecimal()] == [
-        ["1", "1", "1"],
-        ["2", "2", "1"],
-        ["3", "1", "0"],
-        ["4", "1", "0"],
-        ["5", "2", "2"],
+    rows = [line.split() for line in done.stdout.splitlines() if "::" in line and line.split()[0].isdecimal()]
+    assert [(number, passed, test.rpartition("::")[2]) for number, passed, test in rows] == [
+        ("1", "yes", "test_shown"),
+        ("2", "NO", "test_failing"),
+        ("2", "yes", "test_half_shown"),
+        ("3", "NO", "test_failing"),
+        ("4", "NO", "test_skipped"),
+        ("5", "yes", "test_each_of_its_cases"),
     ]
+    assert "without a test: 6, 7, 8," in done.stdout
     assert done.stdout.splitlines()[-1] == "spec: 2/150"
     assert done.returncode == 1
 

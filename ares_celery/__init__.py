@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from ares_celery.model.event import ANY, EMPTY, Event, EventType, ExpectedVersion, NewEvent, ReadOptions
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
+    from ares_celery.runtime.contract import Runtime
     from ares_celery.runtime.handle import AgentHandle
     from ares_celery.runtime.recovery import recover_snapshot_or_events
     from ares_celery.store.base import EventStore, SnapshotStore
@@ -101,6 +102,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "Desired",
     "Manager",
     "RestartType",
+    "Runtime",
     "RuntimeState",
     "RuntimeStats",
     "connect",
@@ -185,6 +187,7 @@ _HOMES: Final = {
     "ares_celery.model.event": ("ANY", "EMPTY", "Event", "EventType", "ExpectedVersion", "NewEvent", "ReadOptions"),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),
+    "ares_celery.runtime.contract": ("Runtime",),
     "ares_celery.runtime.handle": ("AgentHandle",),
     "ares_celery.runtime.recovery": ("recover_snapshot_or_events",),
     "ares_celery.store.base": ("EventStore", "SnapshotStore"),

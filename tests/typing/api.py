@@ -18,6 +18,7 @@ from ares_celery import (
     Manager,
     ProcessTimeoutError,
     ReadOptions,
+    Runtime,
     RuntimeConfig,
     StatefulAgent,
     SyncAgentContext,
@@ -87,3 +88,5 @@ def use() -> None:
         first: Event = events[0]
         manager.stop_agent("a", force=True, reason=first.type)
     connect(namespace="shop").notify_agent_dead("a", "no answer", epoch=info.epoch)
+    any_runtime: Runtime = connect(namespace="shop")
+    any_runtime.stop_agent("a")

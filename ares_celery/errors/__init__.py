@@ -14,12 +14,17 @@ Example:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Mapping
+from typing import Any
 
-from typing_extensions import override
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from ares_celery.errors.base import AresError, NotFoundError
+from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal
+from ares_celery.errors.store import (
+    NamespaceMismatchError,
+    StoreUnavailableError,
+    UnreadableRecordError,
+    UnsupportedServerError,
+)
 
 __all__ = [
     "AgentAlreadyRegisteredError",
@@ -65,57 +70,6 @@ __all__ = [
     "WaitTimeoutError",
     "error_from_wire",
 ]
-
-
-class AresError(Exception):
-    """The root of every error of the product.
-
-    Attributes:
-        code: Stable snake_case name of the kind; safe to branch on in other languages.
-        fields: All data of the error, JSON-able; the same dict is ``args[0]``.
-    """
-
-    code: ClassVar[str] = "ares_error"
-    template: ClassVar[str] = "the operation failed"
-
-    def __init__(self, data: Mapping[str, Any] | None = None, /, **fields: object) -> None:
-        """Builds the error from named fields, or from the dict that came over the wire."""
-        content: dict[str, Any] = {"code": self.code, **(data or {}), **fields}
-        if "message" not in content:
-            content["message"] = self.template.format_map(_Known(content))
-        super().__init__(content)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """All data of the error: code, message and what the class adds."""
-        return cast("dict[str, Any]", self.args[0])
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the fields of an error are JSON values
-        """Reads a field as an attribute: ``error.agent_id``."""
-        if name.startswith("__") or not self.args:
-            raise AttributeError(name)
-        try:
-            return self.args[0][name]
-        except (KeyError, TypeError):
-            raise AttributeError(name) from None
-
-    @override
-    def __str__(self) -> str:
-        """The sentence for people."""
-        return str(self.fields["message"])
-
-
-class _Known(dict[str, Any]):
-    """Formats a template although a field is absent: the error must not hide behind a KeyError."""
-
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-
-class NotFoundError(AresError, LookupError):
-    """Something that was named does not exist."""
-
-    code = "not_found"
 
 
 class AgentNotFoundError(NotFoundError):
@@ -300,37 +254,6 @@ class ChaosDisabledError(AresError):
     template = "{operation} is refused: namespace {namespace!r} was not made with ARES_CHAOS=true, so chaos is off"
 
 
-class StoreUnavailableError(AresError, ConnectionError):
-    """The store did not answer in time; whether the call took effect is unknown, and repeating it is safe."""
-
-    code = "store_unavailable"
-    template = "the store at {url} did not answer: {problem}; is it up? set ARES_REDIS_URL to the right one"
-
-
-class UnreadableRecordError(AresError):
-    """What is stored for the agent is not a record that this version can read; other agents are not touched by it."""
-
-    code = "unreadable_record"
-    template = (
-        "the record of agent {agent_id!r} cannot be read: {problem}; was it written by a newer version? then upgrade "
-        "this process, else somebody else has written to its key"
-    )
-
-
-class UnsupportedServerError(AresError):
-    """The server lacks what the product needs."""
-
-    code = "unsupported_server"
-    template = "the server at {url} is version {version}; Redis 6.2 or newer (or Valkey 7.2) is needed"
-
-
-class NamespaceMismatchError(AresError):
-    """The namespace was made with another layout."""
-
-    code = "namespace_mismatch"
-    template = "namespace {namespace!r} was made with {field}={found}, this process wants {wanted}; {cure}"
-
-
 class OperationNotSupportedError(AresError):
     """The operation is not possible here."""
 
@@ -387,18 +310,6 @@ class InvalidConfigError(AresError, ValueError):
 
     code = "invalid_config"
     template = "config of agent {agent_id!r} does not fit type {type!r}: {problem}"
-
-
-class AgentSignal(BaseException):
-    """Root of the signals that unwind an agent's code; not an Exception, so ``except Exception`` cannot eat them."""
-
-
-class StopSignal(AgentSignal):
-    """The agent did not yield in time after it was asked to; its next context call ends it."""
-
-
-class FencedSignal(AgentSignal):
-    """The incarnation is over: another may run already; nothing more may be written."""
 
 
 def _tree(root: type[AresError]) -> dict[str, type[AresError]]:

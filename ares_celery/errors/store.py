@@ -1,0 +1,38 @@
+"""Errors about the store itself: its server, a namespace, a record."""
+
+from __future__ import annotations
+
+from ares_celery.errors.base import AresError
+
+__all__ = ["NamespaceMismatchError", "StoreUnavailableError", "UnreadableRecordError", "UnsupportedServerError"]
+
+
+class StoreUnavailableError(AresError, ConnectionError):
+    """The store did not answer in time; whether the call took effect is unknown, and repeating it is safe."""
+
+    code = "store_unavailable"
+    template = "the store at {url} did not answer: {problem}; is it up? set ARES_REDIS_URL to the right one"
+
+
+class UnreadableRecordError(AresError):
+    """What is stored for the agent is not a record that this version can read; other agents are not touched by it."""
+
+    code = "unreadable_record"
+    template = (
+        "the record of agent {agent_id!r} cannot be read: {problem}; was it written by a newer version? then upgrade "
+        "this process, else somebody else has written to its key"
+    )
+
+
+class UnsupportedServerError(AresError):
+    """The server lacks what the product needs."""
+
+    code = "unsupported_server"
+    template = "the server at {url} is version {version}; Redis 6.2 or newer (or Valkey 7.2) is needed"
+
+
+class NamespaceMismatchError(AresError):
+    """The namespace was made with another layout."""
+
+    code = "namespace_mismatch"
+    template = "namespace {namespace!r} was made with {field}={found}, this process wants {wanted}; {cure}"

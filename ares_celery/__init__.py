@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         error_from_wire,
     )
     from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState, Desired, RestartType, RuntimeState
+    from ares_celery.model.audit import AuditEntry
     from ares_celery.model.event import ANY, EMPTY, Event, EventType, ExpectedVersion, NewEvent, ReadOptions
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
@@ -99,6 +100,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AgentInfo",
     "AgentSpec",
     "AgentState",
+    "AuditEntry",
     "Desired",
     "Manager",
     "RestartType",
@@ -184,6 +186,7 @@ _HOMES: Final = {
     "ares_celery.celery_app.factory": ("create_app",),
     "ares_celery.config": ("ProcessSettings", "RuntimeConfig", "default_config"),
     "ares_celery.model.agent": ("AgentInfo", "AgentSpec", "AgentState", "Desired", "RestartType", "RuntimeState"),
+    "ares_celery.model.audit": ("AuditEntry",),
     "ares_celery.model.event": ("ANY", "EMPTY", "Event", "EventType", "ExpectedVersion", "NewEvent", "ReadOptions"),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),

@@ -5,12 +5,11 @@ Every method reads and writes Redis only, so it works from any process; the one 
 
 from __future__ import annotations
 
-import functools
-import getpass
-import socket
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, Self, get_args
+
+from typing_extensions import override
 
 from ares_celery.agents.registry import REGISTRY, Registry
 from ares_celery.agents.specs import spec_of, takes_id
@@ -31,6 +30,8 @@ from ares_celery.model.agent import LIVE, AgentSpec, AgentState
 from ares_celery.model.command import Command, IfExists
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.stats import RuntimeStats
+from ares_celery.runtime.administration import Administration
+from ares_celery.runtime.callers import apply_asked, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.handle import AgentHandle
 from ares_celery.runtime.queries import AgentQueries, Ports
@@ -40,23 +41,12 @@ from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime,
 
 __all__ = ["AgentHandle", "CoreManager", "Ports"]
 
-#: A lost reply is asked for again under the same op id, for so long.
-_PATIENCE = timedelta(seconds=5)
 #: Where a wait for running ends: it will not run any later either.
 _STARTED = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKED})
 _RESTING = frozenset(set(AgentState) - LIVE)
 
 
-@functools.cache
-def _me() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
-
-
-class CoreManager(AgentQueries):
+class CoreManager(Administration, AgentQueries):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 
     Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.
@@ -124,7 +114,7 @@ class CoreManager(AgentQueries):
         self._demand_permission("start")
         if self._started:
             raise RuntimeAlreadyStartedError
-        start_runtime(self._ports.store, self._ports.committer, reason=reason, actor=actor or _me())
+        start_runtime(self._ports.store, self._ports.committer, reason=reason, actor=actor or me())
         self._started = True
 
     def stop(self, *, reason: str = "", actor: str = "") -> None:
@@ -141,7 +131,7 @@ class CoreManager(AgentQueries):
             self._clock,
             limit=self.config.overall_stop_timeout,
             reason=reason,
-            actor=actor or _me(),
+            actor=actor or me(),
         )
 
     def _demand_permission(self, operation: str) -> None:
@@ -177,7 +167,7 @@ class CoreManager(AgentQueries):
         """
         spec = spec_of(agent, factory, self._registry)
         self._check_type(spec)
-        self._apply(spec.id, commands.Register(reason=reason, actor=actor or _me(), spec=spec), op)
+        self._apply(spec.id, commands.Register(reason=reason, actor=actor or me(), spec=spec), op)
         return AgentHandle(self, AgentId(spec.id))
 
     def start_agent(  # noqa: PLR0913 - the public name
@@ -217,7 +207,7 @@ class CoreManager(AgentQueries):
         if if_exists not in get_args(IfExists):
             problem = f"use one of {', '.join(get_args(IfExists))}"
             raise InvalidSettingError(field="if_exists", value=str(if_exists), problem=problem)
-        command = commands.Start(reason=reason, actor=actor or _me(), spec=spec, if_exists=if_exists)
+        command = commands.Start(reason=reason, actor=actor or me(), spec=spec, if_exists=if_exists)
         self._apply(agent_id, command, op)
         handle = AgentHandle(self, agent_id)
         if wait == "running":
@@ -254,7 +244,7 @@ class CoreManager(AgentQueries):
             AgentNotFoundError.
         """
         checked = check_agent_id(agent_id)
-        who = actor or _me()
+        who = actor or me()
         self._apply(checked, commands.Stop(reason=reason, actor=who, force=force), op)
         if not wait:
             return
@@ -265,8 +255,16 @@ class CoreManager(AgentQueries):
             self._apply(checked, commands.Stop(reason=reason, actor=who, force=True), "")
 
     def restart_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
-        """Ends the incarnation in order and begins a new one; un-parks. Not charged to the restart budget."""
-        self._apply(check_agent_id(agent_id), commands.Restart(reason=reason, actor=actor or _me()), op)
+        """Ends the incarnation in order and begins a new one; un-parks. Not charged to the restart budget.
+
+        Raises:
+            AgentNotFoundError, RuntimeStoppedError.
+            UnknownAgentTypeError, InvalidConfigError: No worker could make the new incarnation; the old one goes on.
+            AgentParkedError: Its cause has to be settled first.
+        """
+        checked = check_agent_id(agent_id)
+        self._check_type(self._record(checked).spec)
+        self._apply(checked, commands.Restart(reason=reason, actor=actor or me()), op)
 
     def restore_agent(
         self,
@@ -299,9 +297,8 @@ class CoreManager(AgentQueries):
             self._registry.replace(record.spec.type, takes_id(factory))
         elif not self._type_known(record.spec.type):
             raise NilFactoryError(agent_id=checked)
-        if isinstance(factory, str) and factory != record.spec.type:
-            self._apply(checked, commands.Update(spec=record.spec.model_copy(update={"type": factory})), "")
-        self._apply(checked, commands.Restore(reason=reason, actor=actor or _me()), op)
+        kind = factory if isinstance(factory, str) else ""
+        self._apply(checked, commands.Restore(reason=reason, actor=actor or me(), type=kind), op)
 
     def notify_agent_dead(
         self, agent_id: str, reason: str, *, epoch: int | None = None, actor: str = "", op: str = ""
@@ -311,15 +308,15 @@ class CoreManager(AgentQueries):
         Late and doubled reports, and those about an agent that should not run, have no effect.
         """
         known = Epoch(epoch) if epoch is not None else None
-        self._apply(check_agent_id(agent_id), commands.Die(reason=reason, actor=actor or _me(), epoch=known), op)
+        self._apply(check_agent_id(agent_id), commands.Die(reason=reason, actor=actor or me(), epoch=known), op)
 
     def pause_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
         """Lets an agent end in order and rest; its state and messages are kept."""
-        self._apply(check_agent_id(agent_id), commands.Pause(reason=reason, actor=actor or _me()), op)
+        self._apply(check_agent_id(agent_id), commands.Pause(reason=reason, actor=actor or me()), op)
 
     def resume_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
         """Lets a paused agent run again; not a restart. One that is not paused: no effect."""
-        self._apply(check_agent_id(agent_id), commands.Resume(reason=reason, actor=actor or _me()), op)
+        self._apply(check_agent_id(agent_id), commands.Resume(reason=reason, actor=actor or me()), op)
 
     def unpark_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
         """Starts a parked agent again with a full restart budget.
@@ -327,7 +324,7 @@ class CoreManager(AgentQueries):
         Raises:
             AgentNotParkedError: It is not parked. AgentParkedError: Its cause has to be settled first.
         """
-        command = commands.Unpark(reason=reason or "unpark", actor=actor or _me())
+        command = commands.Unpark(reason=reason or "unpark", actor=actor or me())
         self._apply(check_agent_id(agent_id), command, op)
 
     def delete_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
@@ -336,14 +333,16 @@ class CoreManager(AgentQueries):
         Raises:
             OperationNotSupportedError: It may be hosted; stop it first.
         """
-        self._apply(check_agent_id(agent_id), commands.Delete(reason=reason, actor=actor or _me()), op)
+        self._apply(check_agent_id(agent_id), commands.Delete(reason=reason, actor=actor or me()), op)
 
-    def kill_agent(self, agent_id: str, *, force: bool = False) -> Mapping[str, Any]:
+    def kill_agent(self, agent_id: str, *, force: bool = False, reason: str = "", actor: str = "") -> Mapping[str, Any]:
         """Sends SIGKILL to the process that hosts the agent, without any intent: it will be resurrected.
 
         Args:
             agent_id: Which agent.
             force: Also when other agents live in the same process.
+            reason: Kept in the audit stream.
+            actor: Who asks; default user@host.
 
         Returns:
             ``agent_id``, ``pid``, ``worker`` and ``co_tenants``, the ids that died with it.
@@ -353,7 +352,8 @@ class CoreManager(AgentQueries):
             AgentNotRunningError: Nothing hosts it. OperationNotSupportedError: Its process hosts others too (their ids
             are in field ``co_tenants``), or runs on another machine.
         """
-        return kill_hosting_process(self._ports.store, self.config, check_agent_id(agent_id), force=force)
+        why = (reason, actor or me())
+        return kill_hosting_process(self._ports.store, self.config, check_agent_id(agent_id), force=force, why=why)
 
     def get_agent(self, agent_id: str) -> AgentHandle | None:
         """A handle of the agent, or None when it does not exist."""
@@ -363,11 +363,12 @@ class CoreManager(AgentQueries):
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _apply(self, agent_id: str, command: Command, op: str) -> Applied:
-        return self._ports.committer.apply(AgentId(agent_id), command, op=op, patience=_PATIENCE)
+        return apply_asked(self._ports.committer, AgentId(agent_id), command, op)
 
     def _type_known(self, name: str) -> bool:
         return self._registry.find(name) is not None or name in self._ports.store.known_types()
 
+    @override
     def _check_type(self, spec: AgentSpec) -> None:
         """Refuses a type that neither this process nor any worker knows, and a config that cannot fit."""
         own = self._registry.find(spec.type)

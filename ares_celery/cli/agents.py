@@ -122,6 +122,68 @@ def stop(  # noqa: PLR0913 - one parameter an option
     say_standing(session, agent_id)
 
 
+def _config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
+    """``--config`` as a config, and whether it names single keys of it."""
+    if len(values) == 1 and values[0].lstrip().startswith("{"):
+        return JSON.convert(values[0], None, None), False
+    pairs: dict[str, Any] = {}
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not separator or not key.isidentifier():
+            raise click.BadParameter(f"{value!r} is neither a JSON object nor KEY=VALUE")
+        pairs[key] = _json_or_text(text)
+    return pairs, True
+
+
+def _json_or_text(text: str) -> Any:  # noqa: ANN401 - a JSON value
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@agents.command()
+@_ID
+@click.option(
+    "--config",
+    "given",
+    multiple=True,
+    required=True,
+    callback=_config,
+    metavar="JSON|KEY=VALUE",
+    help="The whole config as a JSON object, or single keys of it; may be repeated.",
+)
+@click.option(
+    "--apply",
+    type=click.Choice(["next", "restart"]),
+    default="next",
+    show_default=True,
+    help="From the next incarnation on, or now by a restart; one that does not run is not started.",
+)
+@why_options
+@output_option
+@pass_session
+def update(  # noqa: PLR0913 - one parameter an option
+    session: Session,
+    *,
+    agent_id: str,
+    given: tuple[dict[str, Any], bool],
+    apply: Any,  # noqa: ANN401 - one of the two words, click checked it
+    reason: str,
+    actor: str,
+    output: str,
+) -> None:
+    """Give agent ID another config."""
+    config, merge = given
+    info = session.manager.update_agent(agent_id, config=config, merge=merge, apply=apply, reason=reason, actor=actor)
+    if output == "json":
+        print_json(info)
+    else:
+        say(standing(info, store_time(session, [info])))
+
+
 @agents.command()
 @_ID
 @why_options

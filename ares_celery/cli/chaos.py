@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ares_celery.cli.apps import Session, pass_session
+from ares_celery.cli.options import why_options
 from ares_celery.cli.output import output_option, print_facts, print_json
 
 __all__ = ["chaos"]
@@ -18,11 +19,12 @@ def chaos() -> None:
 @chaos.command()
 @click.argument("agent_id", metavar="ID")
 @click.option("--force", is_flag=True, help="Also when other agents live in the same process.")
+@why_options
 @output_option
 @pass_session
-def kill(session: Session, agent_id: str, force: bool, output: str) -> None:  # noqa: FBT001 - click passes by name
+def kill(session: Session, *, agent_id: str, force: bool, reason: str, actor: str, output: str) -> None:
     """Send SIGKILL to the process that hosts agent ID."""
-    killed = session.manager.kill_agent(agent_id, force=force)
+    killed = session.manager.kill_agent(agent_id, force=force, reason=reason, actor=actor)
     if output == "json":
         print_json(killed)
     else:

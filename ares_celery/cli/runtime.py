@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Final
+
 import click
 
 from ares_celery.cli.apps import Session, pass_session
-from ares_celery.cli.options import why_options
-from ares_celery.cli.output import output_option, print_facts, print_json, say
+from ares_celery.cli.options import DURATION, why_options
+from ares_celery.cli.output import output_option, print_facts, print_json, print_table, say, shorten
 
 __all__ = ["runtime"]
+
+#: Characters of a reason that the table shows; JSON has all of it.
+_REASON_SHOWN: Final = 60
 
 
 @click.group()
@@ -60,3 +66,36 @@ def status(session: Session, output: str) -> None:
         print_json(facts)
     else:
         print_facts(facts)
+
+
+@runtime.command()
+@click.argument("agent_id", metavar="[ID]", required=False)
+@click.option("--since", metavar="TIME|DURATION", help="Only from then on: an ISO time with its zone, or 10m, 2h ago.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="The newest so many.")
+@output_option
+@pass_session
+def audit(session: Session, *, agent_id: str | None, since: str | None, limit: int, output: str) -> None:
+    """Show who asked for what and why, of all agents or of agent ID; deleted ones included."""
+    found = session.manager.audit(agent_id, since=_since(session, since), limit=limit)
+    if output == "json":
+        print_json(found)
+        return
+    print_table(
+        ("TIME", "OPERATION", "AGENT", "STATE", "ACTOR", "REASON", "CHANGED"),
+        (
+            (
+                *(entry.time.isoformat(timespec="milliseconds"), entry.operation, entry.agent_id, entry.state),
+                *(entry.actor, shorten(entry.reason, _REASON_SHOWN), ", ".join(entry.changed)),
+            )
+            for entry in found
+        ),
+    )
+
+
+def _since(session: Session, text: str | None) -> datetime | str | None:
+    """A time as it is; a duration as the time so long ago by Redis' clock."""
+    if text is None or not text[0].isdigit() or not text[-1].isalpha() or "T" in text:
+        return text
+    from ares_celery.clock import to_datetime
+
+    return to_datetime(session.store.server_time()) - DURATION.convert(text, None, None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model.agent import AgentSpec, Owner
@@ -146,17 +147,28 @@ class Unpark(Command):
 
 @dataclass(frozen=True, slots=True)
 class Restore(Command):
-    """Fail over on purpose: end the incarnation in order, recover in a new one."""
+    """Fail over on purpose: end the incarnation in order, recover in a new one; with a type, as that type."""
 
     operation: ClassVar = Operation.RESTORE
+    type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Update(Command):
-    """Replace the spec; the next incarnation gets it."""
+    """Replace the spec, or its config alone; the next incarnation gets it.
+
+    Attributes:
+        spec: The whole new spec.
+        config: The new config, while the rest of the spec stays as it is by then.
+        merge: The config's keys are put into the one that is there by then, instead of replacing it.
+        restart: An incarnation that runs is asked to end, so that the next one begins.
+    """
 
     operation: ClassVar = Operation.UPDATE
     spec: AgentSpec | None = None
+    config: Mapping[str, Any] | None = None
+    merge: bool = False
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,10 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         ((*_IDLE, *_ASLEEP, S.COMPLETED), asked.refuse_state, _STAY),
         ((S.PARKED,), asked.refuse_parked, _STAY),
     ),
-    O.UPDATE: _cells((tuple(S), asked.update, _STAY)),
+    O.UPDATE: _cells(
+        (_HOSTABLE, asked.update, (_SAME, S.STOPPING)),
+        ((S.STOPPING, *_RESTING), asked.update, _STAY),
+    ),
     O.DELETE: _cells((_LIVE, asked.refuse_delete, _STAY), (_RESTING, asked.delete, _STAY)),
     O.CLAIM: _cells(
         (_CLAIMABLE, said.claim, _STAY),

@@ -17,7 +17,7 @@ from ares_celery.errors import (
     VersionConflictError,
 )
 from ares_celery.model import command as commands
-from ares_celery.model.agent import AgentRecord, AgentState, Desired, Request, RuntimeState
+from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Request, RuntimeState
 from ares_celery.model.command import Command
 from ares_celery.model.event import EventType, NewEvent
 from ares_celery.model.plan import Plan, Situation
@@ -255,15 +255,34 @@ def restore(situation: Situation, command: Command) -> Plan:
         raise VersionConflictError(
             subject=f"agent {record.spec.id!r}", actual=record.state.value, expected="running", agent_id=record.spec.id
         )
+    kind = cast("commands.Restore", command).type or record.spec.type
+    wanted = replace(record, spec=_with(record.spec, type=kind))
     if record.hosted:
-        return ask(situation, command, replace(record, reason="restore"), Request.RESTORE)
+        return ask(situation, command, replace(wanted, reason="restore"), Request.RESTORE)
+    if wanted != record:
+        return Plan(command, record, wanted)
     return ignore(situation, command, "starting already")
 
 
+def _with(spec: AgentSpec, **fields: object) -> AgentSpec:
+    """The spec with other fields, whose values were checked by the caller."""
+    return (
+        spec if all(getattr(spec, name) == value for name, value in fields.items()) else spec.model_copy(update=fields)
+    )
+
+
 def update(situation: Situation, command: Command) -> Plan:
-    """Replaces the spec; the next incarnation gets it."""
-    record, spec = the_record(situation), cast("commands.Update", command).spec
-    if spec is None or spec == record.spec:
+    """Replaces the spec; the next incarnation gets it. When asked to, a running one ends for it."""
+    asked, record = cast("commands.Update", command), the_record(situation)
+    spec = asked.spec or record.spec
+    if asked.config is not None:
+        spec = _with(spec, config={**(spec.config if asked.merge else {}), **asked.config})
+    # One that is not hosted gets it anyway, and one that ends already makes room for it, if it is meant to run at all.
+    runs = situation.runtime is RuntimeState.RUNNING and record.hosted and record.state is not AgentState.STOPPING
+    if asked.restart and runs:
+        plan = restart(replace(situation, record=replace(record, spec=spec)), command)
+        return replace(plan, before=record)
+    if spec == record.spec:
         return ignore(situation, command, "same spec")
     return Plan(command, record, replace(record, spec=spec, actor=command.actor or record.actor))
 

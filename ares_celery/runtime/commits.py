@@ -118,7 +118,7 @@ class Committer:
             if plan.ignored:
                 return Applied(plan, None)
             try:
-                committed = self._commit(agent_id, plan, read, op, guard)
+                committed = self._store.commit(plan, read, op=op, guard=guard)
             except CommitConflict:
                 if guard is not None:
                     gone = Plan(command, read.record, read.record, ignored="deadline moved")
@@ -127,14 +127,6 @@ class Committer:
             self._announce(plan, committed)
             return Applied(plan, committed)
         raise CommitConflict(agent_id=agent_id)
-
-    def _commit(
-        self, agent_id: AgentId, plan: Plan, read: AgentRead, op: str, guard: DueDeadline | None
-    ) -> Committed | None:
-        if plan.after is None and plan.before is not None:
-            self._store.delete(agent_id, read, op=op)
-            return None
-        return self._store.commit(plan, read, op=op, guard=guard)
 
     def _decide(self, agent_id: AgentId, read: AgentRead, command: Command) -> Plan:
         spec = read.record.spec if read.record else getattr(command, "spec", None)

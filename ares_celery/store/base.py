@@ -15,6 +15,7 @@ from ares_celery.model.agent import AgentState, Owner, RuntimeState
 from ares_celery.model.event import ANY, Event, ExpectedVersion, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.model.snapshot import Snapshot
+from ares_celery.store.administration import AuditStore
 from ares_celery.store.values import (
     AgentRead,
     Claimed,
@@ -371,7 +372,7 @@ class NamespaceAdmin(Protocol):
         ...
 
 
-class Store(AgentStore, IncarnationStore, Mailbox, NamespaceAdmin, Protocol):
+class Store(AgentStore, IncarnationStore, Mailbox, NamespaceAdmin, AuditStore, Protocol):
     """Everything that one open namespace offers, in one object; safe to share between threads."""
 
     @property

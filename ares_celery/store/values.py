@@ -179,6 +179,7 @@ class RuntimeRead:
     reason: str = ""
     actor: str = ""
     first_started: Instant = Instant(0)
+    started_at: Instant = Instant(0)
     stopped_at: Instant = Instant(0)
 
 

@@ -13,9 +13,10 @@ from ares_celery.errors import (
     OperationNotSupportedError,
 )
 from ares_celery.ids import AgentId
+from ares_celery.model.audit import AuditNote
 from ares_celery.runtime.exit_watcher import kill
 from ares_celery.runtime.process_identity import ProcessIdentity
-from ares_celery.store.base import AgentStore
+from ares_celery.store.base import Store
 
 __all__ = ["kill_hosting_process"]
 
@@ -24,7 +25,7 @@ _NAMED: Final = 10
 
 
 def kill_hosting_process(
-    store: AgentStore, config: RuntimeConfig, agent_id: AgentId, *, force: bool
+    store: Store, config: RuntimeConfig, agent_id: AgentId, *, force: bool, why: tuple[str, str]
 ) -> Mapping[str, Any]:
     """Kills the process that hosts an agent; see :meth:`ares_celery.manager.CoreManager.kill_agent`."""
     if not config.chaos:
@@ -44,6 +45,10 @@ def kill_hosting_process(
             co_tenants=others,
         )
     identity = ProcessIdentity.decode(record.owner.identity)
+    # Before the signal: a caller who dies of it leaves a trace, too.
+    store.note_down(
+        AuditNote(operation="kill", agent_id=agent_id, reason=why[0], actor=why[1], state=record.state.value)
+    )
     if not kill(identity):
         raise OperationNotSupportedError(
             operation=f"kill agent {agent_id!r}",

@@ -10,6 +10,7 @@ from ares_celery.clock import micros
 from ares_celery.errors import FencedError, UnreadableRecordError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Desired, Owner, Request, RuntimeState
+from ares_celery.model.audit import AuditNote, note_of
 from ares_celery.model.command import Deadline
 from ares_celery.model.plan import Plan
 from ares_celery.store.base import (
@@ -22,6 +23,7 @@ from ares_celery.store.base import (
     Lease,
     LeaseChange,
 )
+from ares_celery.store.redis.audit_calls import audit_words
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.event_calls import FEED_LENGTH
 from ares_celery.store.redis.keys import Keys, deadline_member
@@ -119,7 +121,11 @@ def commit(  # noqa: PLR0913 - the parts of one write
         int(is_entered),
     ]
     change = changes(before, after)
-    args += [change.signal, read.lease_until if plan.on_lease else "", *_lists(agent_id, plan, change, guard, events)]
+    args += [
+        change.signal,
+        read.lease_until if plan.on_lease else "",
+        *_lists(agent_id, plan, change, guard, events),
+    ]
     return Call(
         lambda reply: _parse_commit(agent_id, reply),
         script="commit",
@@ -135,9 +141,16 @@ def commit(  # noqa: PLR0913 - the parts of one write
             keys.streams(shard),
             keys.state(shard, left),
             keys.state(shard, entered),
+            keys.audit(shard),
         ),
-        args=tuple(args),
+        args=(*args, *_audit_list(plan, op)),
     )
+
+
+def _audit_list(plan: Plan, op: str) -> list[Word]:
+    """The last list of the arguments."""
+    note = note_of(plan, op)
+    return [0] if note is None else [1, *audit_words(note)]
 
 
 def _lists(
@@ -300,7 +313,9 @@ def _parse_deadline(member: bytes, score: bytes) -> DueDeadline | None:
     return DueDeadline(Deadline(kind), AgentId(agent_id), name, instant(score))
 
 
-def delete_agent(keys: Keys, *, agent_id: AgentId, read: AgentRead, op: str) -> Call[None]:
+def delete_agent(
+    keys: Keys, *, agent_id: AgentId, read: AgentRead, op: str, note: AuditNote | None = None
+) -> Call[None]:
     """Removes an agent and all that it owns."""
     shard, record = keys.shard_of(agent_id), read.record
     return Call(
@@ -315,12 +330,14 @@ def delete_agent(keys: Keys, *, agent_id: AgentId, read: AgentRead, op: str) -> 
             keys.events(agent_id),
             keys.snapshots(agent_id),
             keys.inbox(agent_id),
+            keys.audit(shard),
         ),
         args=(
             agent_id,
             record.revision if record else 0,
             record.epoch if record else 0,
             int(OUTCOME_TTL.total_seconds()),
+            *audit_words(note),
             *(kind.value for kind in Deadline),
         ),
     )

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Owner
+from ares_celery.model.audit import note_of
 from ares_celery.model.plan import Plan
 from ares_celery.store.base import (
     AgentRead,
@@ -91,8 +92,10 @@ class RedisAgentStore(Part):
         return self._bound.client.run(call)
 
     def _delete_by(self, plan: Plan, read: AgentRead, op: str) -> Committed:
-        self.delete(_agent_of(plan, None), read, op=op)
-        after = self.read(_agent_of(plan, None), op=op)
+        agent_id = _agent_of(plan, None)
+        call = agent_calls.delete_agent(self._bound.keys, agent_id=agent_id, read=read, op=op, note=note_of(plan, op))
+        self._bound.client.run(call)
+        after = self.read(agent_id, op=op)
         return after.outcome or Committed(Epoch(0), 0, Version(0), after.now)
 
     def claim(self, agent_id: AgentId, epoch: Epoch, *, token: str, owner: Owner, page: int) -> Claimed:

@@ -127,6 +127,10 @@ class Keys:
         """Hash: up to which step of the server's clock this shard's deadlines were moved; the truth in shard 0."""
         return self._in(shard, "clock")
 
+    def audit(self, shard: int) -> str:
+        """Stream: who asked for what of this shard's agents, and why; bounded. The home shard has the runtime's too."""
+        return self._in(shard, "audit")
+
     def streams(self, shard: int) -> str:
         """Hash: versions of streams that have no record."""
         return self._in(shard, "streams")
@@ -145,6 +149,11 @@ class Keys:
     def config(self) -> str:
         """String: the settings as JSON."""
         return f"{{{self.namespace}}}:config"
+
+    @property
+    def settings_audit(self) -> str:
+        """Stream: who changed which settings, and why; bounded. Beside the settings, so that both are one write."""
+        return f"{{{self.namespace}}}:audit"
 
     @property
     def types(self) -> str:

@@ -12,8 +12,10 @@ import msgspec
 from ares_celery.clock import micros
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import RuntimeState
+from ares_celery.model.audit import AuditNote
 from ares_celery.model.command import Deadline
 from ares_celery.store.base import ClockStand, Rebased, RuntimeRead
+from ares_celery.store.redis.audit_calls import audit_words
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import RUNTIME, Keys, deadline_member
 from ares_celery.store.redis.records import flat_fields, safe_text
@@ -45,6 +47,13 @@ HOST_TTL: Final = timedelta(minutes=1)
 #: The mover of the runtime's state copies it itself; somebody else goes on when it has not done so by then.
 COPY_GRACE: Final = timedelta(seconds=1)
 
+#: What moving the runtime's state is called in the audit stream.
+_RUNTIME_WORDS: Final = {
+    RuntimeState.NEW: "runtime.reset",
+    RuntimeState.RUNNING: "runtime.start",
+    RuntimeState.STOPPED: "runtime.stop",
+    RuntimeState.FROZEN: "runtime.freeze",
+}
 _COPY_DEADLINE: Final = deadline_member(Deadline.RECONCILE, RUNTIME)
 
 
@@ -96,6 +105,7 @@ def _parse_runtime(reply: Sequence[Any]) -> StoredRuntime:
         reason=fields.get("reason", ""),
         actor=fields.get("actor", ""),
         first_started=Instant(int(fields.get("first_started", "0"))),
+        started_at=Instant(int(fields.get("started_at", "0"))),
         stopped_at=Instant(int(fields.get("stopped_at", "0"))),
     )
     return StoredRuntime(read, fields)
@@ -105,16 +115,18 @@ def set_runtime(
     keys: Keys, *, state: RuntimeState, only_from: Sequence[RuntimeState], reason: str, actor: str
 ) -> Call[StoredRuntime]:
     """Moves the runtime's state in its home shard."""
+    note = AuditNote(operation=_RUNTIME_WORDS[state], actor=actor, reason=reason, state=state.value)
     return Call(
         _parse_runtime,
         script="set_runtime",
-        keys=(keys.runtime(0), keys.deadlines(0)),
+        keys=(keys.runtime(0), keys.deadlines(0), keys.audit(0)),
         args=(
             state.value,
             safe_text(reason),
             safe_text(actor),
             _COPY_DEADLINE,
             micros(COPY_GRACE),
+            *audit_words(note),
             *(allowed.value for allowed in only_from),
         ),
     )

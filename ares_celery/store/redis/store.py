@@ -13,6 +13,7 @@ from ares_celery.model.snapshot import Snapshot
 from ares_celery.store.base import DamagedSnapshot, EventStore, SnapshotStore
 from ares_celery.store.redis import event_calls
 from ares_celery.store.redis.agent_store import RedisAgentStore
+from ares_celery.store.redis.audit import RedisAudit
 from ares_celery.store.redis.bound import Bound
 from ares_celery.store.redis.client import AsyncRedisClient, RedisClient
 from ares_celery.store.redis.connections import AsyncDriver, Driver
@@ -47,7 +48,7 @@ class Drivers:
     asynchronous: Callable[[], AsyncDriver]
 
 
-class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisNamespaceAdmin):
+class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisNamespaceAdmin, RedisAudit):
     """Implements :class:`~ares_celery.store.base.Store`: one open namespace, safe to share between threads and to fork.
 
     Made by :func:`~ares_celery.store.redis.open.open_store`, or by :meth:`from_client` around a driver of your own.

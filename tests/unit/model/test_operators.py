@@ -12,7 +12,7 @@ from ares_celery.errors import (
     OperationNotSupportedError,
     VersionConflictError,
 )
-from ares_celery.model.agent import AgentSpec, AgentState, Desired, Request, RestartType
+from ares_celery.model.agent import AgentSpec, AgentState, Desired, Request, RestartType, RuntimeState
 from ares_celery.model.command import (
     Claim,
     Complete,
@@ -425,3 +425,63 @@ def test_every_command_of_a_person_leaves_reason_and_actor_in_the_record() -> No
         life.do(command)
         assert life.record.actor == command.actor
     assert life.record.reason == "enough"
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_config_is_replaced_or_merged_with_what_is_there_by_then(merge: bool) -> None:  # noqa: FBT001 - a case
+    """Not with what its caller had read."""
+    life = Life()
+    life.do(Start(spec=AgentSpec(id=ID, type="counter", config={"step": 1, "unit": "m"}, labels={"a": "b"})))
+    life.do(Update("faster", "ann", config={"step": 5}, merge=merge))
+    assert life.record.spec.config == ({"step": 5, "unit": "m"} if merge else {"step": 5})
+    assert (life.record.spec.labels, life.record.actor, life.record.incarnation) == ({"a": "b"}, "ann", 0)
+
+
+def test_an_update_applied_by_restart_is_one_step() -> None:
+    """The incarnation is asked to end in the same commit; the next one gets the new config, charged to nobody."""
+    life = Life().start().run()
+    plan = life.do(Update("faster", "ann", config={"step": 5}, restart=True))
+    assert (life.state, life.record.request, life.record.spec.config) == (
+        AgentState.STOPPING,
+        Request.RESTART,
+        {"step": 5},
+    )
+    assert plan.wake_owner
+    life.release()
+    assert (life.state, life.record.manual_restarts, life.record.charged) == (AgentState.STARTING, 1, 0)
+    # The very same again restarts too: nobody knows which config the incarnation was made with.
+    life.run()
+    assert life.do(Update(config={"step": 5}, restart=True)).after is not None
+    assert life.state is AgentState.STOPPING
+
+
+def test_an_update_starts_nothing_that_does_not_run() -> None:
+    """A stopped or paused agent gets the config when somebody starts it; an unclaimed one with its claim."""
+    for command in (Stop(force=True), Pause()):
+        life = Life().start()
+        life.do(command)
+        state = life.state
+        life.do(Update(config={"step": 5}, restart=True))
+        assert (life.state, life.record.spec.config) == (state, {"step": 5})
+    life = Life().start()
+    epoch = life.record.epoch
+    life.do(Update(config={"step": 5}, restart=True))
+    assert (life.state, life.record.epoch, life.record.spec.config) == (AgentState.STARTING, epoch, {"step": 5})
+
+
+def test_an_update_while_the_runtime_stops_only_changes_the_spec() -> None:
+    """Nothing begins there."""
+    life = Life().start().run()
+    life.store.runtime = RuntimeState.STOPPED
+    life.do(Update(config={"step": 5}, restart=True))
+    assert (life.state, life.record.spec.config) == (AgentState.RUNNING, {"step": 5})
+
+
+def test_a_restore_as_another_type_is_one_step() -> None:
+    """A refused one changes no type."""
+    life = Life().start().run()
+    life.do(Restore("try", "ann", type="counter2"))
+    assert (life.state, life.record.spec.type) == (AgentState.STOPPING, "counter2")
+    with pytest.raises(VersionConflictError):
+        life.do(Restore(type="counter3"))
+    assert life.record.spec.type == "counter2"

@@ -60,8 +60,12 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
     Operation.PAUSE: (commands.Pause(),),
     Operation.RESUME: (commands.Resume(),),
     Operation.RESTART: (commands.Restart(),),
-    Operation.RESTORE: (commands.Restore(),),
-    Operation.UPDATE: (commands.Update(spec=OTHER_SPEC), commands.Update()),
+    Operation.RESTORE: (commands.Restore(), commands.Restore(type="other")),
+    Operation.UPDATE: (
+        commands.Update(spec=OTHER_SPEC),
+        commands.Update(),
+        commands.Update(config={"step": 2}, restart=True),
+    ),
     Operation.UNPARK: (commands.Unpark(),),
     Operation.DELETE: (commands.Delete(),),
     Operation.CLAIM: (

@@ -10,6 +10,7 @@
 -- KEYS[9]  streams    hash    versions of streams that have no record
 -- KEYS[10] left       zset    index of the state before
 -- KEYS[11] entered    zset    index of the state after
+-- KEYS[12] audit      stream  who asked for what, and why
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision, empty: the agent must not exist
 -- ARGV[3]  demanded epoch, as a string
@@ -24,7 +25,8 @@
 -- ARGV[12] what the signal grows by
 -- ARGV[13] demanded score of the lease, empty: none, 0: there must be no lease
 -- ARGV[14+] lists, each as its length and its items: fields to set (name, value), fields to clear, members of KEYS[6]
---           to add, to remove, deadlines (member, score or empty), counters (name, by), events (data, type)
+--           to add, to remove, deadlines (member, score or empty), counters (name, by), events (data, type),
+--           audit entries (data, most entries of the stream)
 -- Reply: {'done' | 'repeated', outcome} or {'conflict', what has changed}; outcome is epoch|revision|version|now.
 
 local remembered = redis.call('GET', KEYS[2])
@@ -131,6 +133,11 @@ for i = 1, #events, 2 do
 end
 if #events > 0 then
   redis.call('HSET', KEYS[1], 'version', string.format('%.0f', version))
+end
+
+local audit = take_list(2)
+for i = 1, #audit, 2 do
+  redis.call('XADD', KEYS[12], 'MAXLEN', '~', audit[i + 1], '*', 'd', audit[i], 't', now)
 end
 
 local outcome = ARGV[10] .. '|' .. revision .. '|' .. string.format('%.0f', version) .. '|' .. now

@@ -7,11 +7,14 @@
 -- KEYS[6]  events      stream  the agent's events
 -- KEYS[7]  snapshots   list    the agent's snapshots
 -- KEYS[8]  inbox       stream  the agent's messages
+-- KEYS[9]  audit       stream  who asked for what, and why; it outlives the agent
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string
 -- ARGV[4]  seconds for which the outcome is remembered
--- ARGV[5+] kinds of deadlines
+-- ARGV[5]  audit entry, empty: none
+-- ARGV[6]  most entries of the audit stream
+-- ARGV[7+] kinds of deadlines
 -- Reply: {'done' | 'repeated' | 'conflict'}; an agent that does not exist is done.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then
@@ -22,7 +25,8 @@ if record[1] and (record[1] ~= ARGV[2] or (record[2] or '0') ~= ARGV[3]) then
   return {'conflict'}
 end
 local t = redis.call('TIME')
-for i = 5, #ARGV do
+local now = t[1] .. string.sub('00000' .. t[2], -6)
+for i = 7, #ARGV do
   redis.call('ZREM', KEYS[3], ARGV[i] .. '|' .. ARGV[1])
 end
 if record[3] then
@@ -30,6 +34,9 @@ if record[3] then
 end
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
-redis.call('SET', KEYS[2], '0|0|0|' .. t[1] .. string.sub('00000' .. t[2], -6), 'EX', ARGV[4])
+redis.call('SET', KEYS[2], '0|0|0|' .. now, 'EX', ARGV[4])
+if ARGV[5] ~= '' and record[1] then
+  redis.call('XADD', KEYS[9], 'MAXLEN', '~', ARGV[6], '*', 'd', ARGV[5], 't', now)
+end
 redis.call('DEL', KEYS[1])
 return {'done'}

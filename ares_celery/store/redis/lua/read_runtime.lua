@@ -1,5 +1,5 @@
 -- Reads the state of the namespace's runtime from its home shard.
--- KEYS[1] runtime  hash  state, generation, since, reason, actor, first_started, stopped_at
+-- KEYS[1] runtime  hash  state, generation, since, reason, actor, first_started, started_at, stopped_at
 -- Reply: {now, runtime as flat field list}.
 
 local t = redis.call('TIME')

@@ -13,11 +13,12 @@ from lupa import lua51
 
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentRecord, AgentSpec, Owner, RuntimeState
+from ares_celery.model.audit import AuditNote
 from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.plan import Plan
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
-from ares_celery.store.redis import agent_calls, event_calls, mailbox_calls, namespace_calls
+from ares_celery.store.redis import agent_calls, audit_calls, event_calls, mailbox_calls, namespace_calls
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.namespace_calls import StoredRuntime
@@ -80,6 +81,7 @@ def calls() -> Iterator[Call[Any]]:
     yield namespace_calls.rebase(
         KEYS, shard=0, stand=ClockStand(1, 600_000_000, Instant(1)), lease_ttl=timedelta(1), agent_ids=[in_home]
     )
+    yield audit_calls.note_down(KEYS, shard=1, note=AuditNote(operation="kill", agent_id=AGENT))
     yield namespace_calls.elect(KEYS, identity="i", ttl_ms=1)
     yield namespace_calls.report_sweep(KEYS, identity="i")
     yield namespace_calls.sweep_age(KEYS)

@@ -1,0 +1,110 @@
+"""The half of a Manager that looks after agents and the namespace over time: new configs, and who asked for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from ares_celery.agents.specs import parse_spec
+from ares_celery.clock import instant_from
+from ares_celery.errors import InvalidSettingError
+from ares_celery.ids import Instant, check_agent_id
+from ares_celery.model import command as commands
+from ares_celery.model.agent import AgentInfo, AgentSpec
+from ares_celery.model.audit import AuditEntry
+from ares_celery.model.info import agent_info
+from ares_celery.runtime.callers import apply_asked, me
+from ares_celery.runtime.queries import AgentQueries
+
+__all__ = ["Administration", "Apply"]
+
+Apply = Literal["next", "restart"]
+
+
+class Administration(AgentQueries):
+    """Changes what agents are configured with, and tells who changed what."""
+
+    def update_agent(  # noqa: PLR0913 - the public name
+        self,
+        agent_id: str,
+        *,
+        config: Mapping[str, Any],
+        apply: Apply = "next",
+        merge: bool = False,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> AgentInfo:
+        """Gives an agent another config, in one step: all of it, or none when it does not fit the agent's type.
+
+        Args:
+            agent_id: Which agent.
+            config: The whole new config; replaces the old one.
+            merge: Only the keys that ``config`` names are changed.
+            apply: ``next``: from its next incarnation on, whenever that is. ``restart``: now; an incarnation that runs
+                ends in order and the next one begins. One that does not run is not started by it.
+            reason: Kept with the agent.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
+
+        Returns:
+            What is known of the agent afterwards.
+
+        Raises:
+            AgentNotFoundError.
+            InvalidConfigError: The config does not fit the type, or is no JSON. InvalidSettingError: Another ``apply``.
+
+        Example:
+            ``manager.update_agent("counter-1", config={"step": 5}, apply="restart", reason="faster")``
+        """
+        checked = check_agent_id(agent_id)
+        if apply not in get_args(Apply):
+            problem = f"use one of {', '.join(get_args(Apply))}"
+            raise InvalidSettingError(field="apply", value=str(apply), problem=problem)
+        known = self._record(checked).spec
+        new = parse_spec({"id": checked, "type": known.type, "config": config})
+        whole = {**known.config, **new.config} if merge else new.config
+        self._check_type(new.model_copy(update={"config": whole}))
+        command = commands.Update(
+            reason=reason, actor=actor or me(), config=new.config, merge=merge, restart=apply == "restart"
+        )
+        apply_asked(self._ports.committer, checked, command, op)
+        return agent_info(self._record(checked))
+
+    def audit(
+        self, agent_id: str | None = None, *, since: datetime | str | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """Who asked for what and why, oldest first: the newest ``limit`` entries.
+
+        Whatever changed something is in it, written in the same step as the change; what was refused or changed nothing
+        is not. Entries of deleted agents stay; each part of the namespace keeps some 10,000.
+
+        Args:
+            agent_id: Only of this agent; None = of all, and of the runtime and its settings.
+            since: Only from this instant on; aware, or the same as ISO text.
+            limit: Most entries; from 1.
+
+        Raises:
+            InvalidSettingError: ``limit`` or ``since`` cannot be.
+        """
+        if limit < 1:
+            raise InvalidSettingError(field="limit", value=limit, problem="must be 1 or more")
+        checked = None if agent_id is None else check_agent_id(agent_id)
+        start = Instant(0) if since is None else _instant(since)
+        return list(self._ports.store.audit(agent_id=checked, since=start, limit=limit))
+
+    def _check_type(self, spec: AgentSpec) -> None:
+        """Refuses a type that nobody knows, and a config that cannot fit."""
+        raise NotImplementedError
+
+
+def _instant(since: datetime | str) -> Instant:
+    problem = "must say its time zone: 2026-07-01T12:00:00+00:00"
+    try:
+        moment = datetime.fromisoformat(since) if isinstance(since, str) else since
+    except ValueError as error:
+        raise InvalidSettingError(field="since", value=str(since), problem=str(error)) from error
+    if moment.tzinfo is None:
+        raise InvalidSettingError(field="since", value=str(since), problem=problem)
+    return instant_from(moment)

@@ -47,7 +47,9 @@ __all__ = [
     "InvalidAgentIdError",
     "InvalidConfigError",
     "InvalidSettingError",
+    "LLMUnavailableError",
     "LeaseLostError",
+    "MCPConnectionLostError",
     "MailboxFullError",
     "NamespaceMismatchError",
     "NilAgentError",
@@ -245,6 +247,25 @@ class LeaseLostError(AresError):
 
     code = "lease_lost"
     template = "the lease of agent {agent_id!r} (incarnation {epoch}) is lost"
+
+
+class LLMUnavailableError(AresError):
+    """Raise it from an agent when a language model refuses for now or does not answer: the death is never charged.
+
+    Example:
+        >>> str(LLMUnavailableError(reason="429, try again in 20 s"))
+        'the language model is not available: 429, try again in 20 s'
+    """
+
+    code = "llm_unavailable"
+    template = "the language model is not available: {reason}"
+
+
+class MCPConnectionLostError(AresError):
+    """Raise it from an agent when the connection to an MCP server is lost: the death is never charged."""
+
+    code = "mcp_connection_lost"
+    template = "the connection to MCP server {server!r} is lost"
 
 
 class ChaosDisabledError(AresError):

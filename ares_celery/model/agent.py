@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
@@ -167,6 +168,10 @@ class Owner:
     task_id: str
 
 
+def _no_counts() -> Mapping[str, int]:
+    return MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
     """One agent as Redis holds it; a value, changed only by a commit of a Plan.
@@ -199,6 +204,10 @@ class AgentRecord:
     #: Tries of the failover at hand, counted by the claim.
     attempt: int = 0
     charged_at: tuple[int, ...] = ()
+    #: Deaths by cause, charged or not.
+    deaths: Mapping[str, int] = field(default_factory=_no_counts)
+    #: Instants of losses of a host with several tenants, as far as they may still count.
+    lost_together: tuple[int, ...] = ()
     #: A failover.triggered was written and not yet closed.
     failover: bool = False
     #: Why the next incarnation starts: the reason of its agent.started.
@@ -245,6 +254,8 @@ class AgentInfo(BaseModel):
     paused: bool
     restarts: int
     charged: int
+    #: Deaths by cause, charged or not; since the agent was started.
+    deaths: dict[str, int] = {}
     manual_restarts: int
     incarnation: int
     epoch: int

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model.agent import AgentSpec, Owner
-from ares_celery.model.restart import DeathCause
+from ares_celery.model.restart import DeathCause, Suspicion
 
 __all__ = [
     "AttemptFailed",
@@ -252,6 +252,7 @@ class AttemptFailed(Fenced):
     operation: ClassVar = Operation.ATTEMPT_FAILED
     task_id: str = ""
     retries: int = 0
+    cause: DeathCause = DeathCause.RESTORE_FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +262,8 @@ class OwnerExited(Command):
     operation: ClassVar = Operation.OWNER_EXITED
     identity: str = ""
     cause: DeathCause = DeathCause.LOST
+    #: Of the agent, when others were lost with it.
+    suspicion: Suspicion = Suspicion.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +274,8 @@ class DeadlineDue(Command):
     score: Instant = Instant(0)
     #: For a lease: how many leases of the same process ran out together.
     tenants: int = 1
+    #: For a lease of a process with several tenants: whether this one is suspected.
+    suspicion: Suspicion = Suspicion.NONE
     #: For a nudge: its queue holds messages enough, so it is looked at again later and nothing is sent.
     crowded: bool = False
 

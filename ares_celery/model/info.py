@@ -23,6 +23,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         paused=record.desired is Desired.PAUSED,
         restarts=record.restarts,
         charged=record.charged,
+        deaths=dict(record.deaths),
         manual_restarts=record.manual_restarts,
         incarnation=record.incarnation,
         epoch=record.epoch,

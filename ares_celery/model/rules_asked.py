@@ -85,6 +85,8 @@ def start(situation: Situation, command: Command) -> Plan:
         restarts=0,
         charged=0,
         charged_at=(),
+        deaths={},
+        lost_together=(),
         manual_restarts=0,
         failures=0,
         attempt=0,
@@ -235,7 +237,7 @@ def restart_parked(situation: Situation, command: Command) -> Plan:
     record = the_record(situation)
     if record.cause in _UNSETTLED:
         return refuse_parked(situation, command)
-    fresh = replace(record, charged=0, charged_at=(), cause="", last_error="")
+    fresh = replace(record, charged=0, charged_at=(), lost_together=(), cause="", last_error="")
     plan = restart(replace(situation, record=fresh), command)
     return replace(plan, before=record)
 

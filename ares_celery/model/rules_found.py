@@ -9,17 +9,15 @@ from ares_celery.ids import Instant
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentState, Desired, Request, RuntimeState
 from ares_celery.model.command import Command, Deadline
+from ares_celery.model.endings import Verdict, attempt_failed, die, settle
 from ares_celery.model.plan import NUDGE_SPACING, Plan, Situation
 from ares_celery.model.restart import DeathCause
 from ares_celery.model.transitions import (
     ask,
-    attempt_failed,
-    die,
     ignore,
     launch,
     lease_end,
     renew,
-    settle,
     the_record,
     without_proof,
 )
@@ -41,7 +39,7 @@ def death(situation: Situation, command: Command) -> Plan:
         if record.desired is not Desired.RUNNING or situation.runtime is not RuntimeState.RUNNING:
             return ignore(situation, command, "not desired")
         return ask(situation, command, replace(record, cause=asked.cause.value), Request.DIE)
-    return _ended(situation, command, asked.reason, asked.cause)
+    return _ended(situation, command, asked.reason, Verdict(asked.cause))
 
 
 def death_while_stopping(situation: Situation, command: Command) -> Plan:
@@ -53,14 +51,14 @@ def death_while_stopping(situation: Situation, command: Command) -> Plan:
 
 
 def _ended(
-    situation: Situation, command: Command, reason: str, cause: DeathCause, *, claimable_after: Instant = Instant(0)
+    situation: Situation, command: Command, reason: str, verdict: Verdict, *, claimable_after: Instant = Instant(0)
 ) -> Plan:
     record = the_record(situation)
     if record.state is AgentState.STOPPING:
         return settle(situation, command, claimable_after=claimable_after)
     if record.state is AgentState.RESURRECTING:
-        return attempt_failed(situation, command, reason, claimable_after=claimable_after)
-    return die(situation, command, reason, cause, claimable_after=claimable_after)
+        return attempt_failed(situation, command, reason, verdict, claimable_after=claimable_after)
+    return die(situation, command, reason, verdict, claimable_after=claimable_after)
 
 
 def owner_exited(situation: Situation, command: Command) -> Plan:
@@ -69,7 +67,8 @@ def owner_exited(situation: Situation, command: Command) -> Plan:
     if record.owner is None or record.owner.identity != asked.identity:
         return ignore(situation, command, "another owner")
     if record.hosted:
-        return _ended(situation, command, command.reason or "process lost", asked.cause)
+        verdict = Verdict(asked.cause, asked.suspicion)
+        return _ended(situation, command, command.reason or "process lost", verdict)
     after = replace(record, claimable_after=Instant(0), owner=None)
     # A later failure waits for its backoff; what waits for this exit alone goes on at once.
     goes_on = record.state is AgentState.STARTING or (record.state is AgentState.RESURRECTING and record.failures <= 1)
@@ -93,7 +92,7 @@ def lease_due(situation: Situation, command: Command) -> Plan:
     if not record.hosted:
         return Plan(command, record, record, deadlines={Deadline.LEASE: None})
     cause = DeathCause.CO_TENANT if due.tenants > 1 else DeathCause.LOST
-    return without_proof(_ended(situation, command, "lease expired", cause))
+    return without_proof(_ended(situation, command, "lease expired", Verdict(cause, due.suspicion)))
 
 
 def stop_due(situation: Situation, command: Command) -> Plan:
@@ -114,7 +113,7 @@ def hang_due(situation: Situation, command: Command) -> Plan:
             situation,
             command,
             "recovery took longer than it may (start_timeout, restore_timeout)",
-            DeathCause.HUNG,
+            Verdict(DeathCause.HUNG),
             claimable_after=lease_end(situation),
         )
     )

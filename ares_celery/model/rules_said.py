@@ -14,18 +14,15 @@ from ares_celery.ids import Instant
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentRecord, AgentState, Desired, RuntimeState
 from ares_celery.model.command import Command, Deadline
+from ares_celery.model.endings import Verdict, attempt_failed, die, settle
 from ares_celery.model.event import EventType, NewEvent
 from ares_celery.model.plan import Plan, Situation
-from ares_celery.model.restart import DeathCause
 from ares_celery.model.transitions import (
-    attempt_failed,
-    die,
     end,
     ignore,
     lifecycle_event,
     park,
     rest,
-    settle,
     the_record,
 )
 
@@ -177,5 +174,6 @@ def recovery_failed(situation: Situation, command: Command) -> Plan:
     if record.state is AgentState.STOPPING:
         return settle(situation, command)
     if not record.failover:
-        return die(situation, command, asked.reason, DeathCause.CRASH)
-    return attempt_failed(situation, command, asked.reason, task_id=asked.task_id, retries=asked.retries)
+        return die(situation, command, asked.reason, Verdict(asked.cause))
+    retry = (asked.task_id, asked.retries)
+    return attempt_failed(situation, command, asked.reason, Verdict(asked.cause), retry=retry)

@@ -8,16 +8,15 @@ from typing import Any, cast
 
 from ares_celery.clock import micros
 from ares_celery.ids import Epoch, Instant
-from ares_celery.model.agent import AgentRecord, AgentState, Desired, Request, RestartType, RuntimeState
+from ares_celery.model.agent import AgentRecord, AgentState, Request, RuntimeState
 from ares_celery.model.command import Command, Deadline
 from ares_celery.model.event import RUNTIME_MODULE, EventType, NewEvent
 from ares_celery.model.plan import NUDGE_SPACING, Plan, Situation
-from ares_celery.model.restart import CHARGED, DeathCause, backoff_delay, charged_deaths, failures_before
 
 __all__ = [
+    "STOP_REASONS",
     "ask",
-    "attempt_failed",
-    "die",
+    "closing",
     "end",
     "ignore",
     "launch",
@@ -27,12 +26,11 @@ __all__ = [
     "park",
     "renew",
     "rest",
-    "settle",
     "the_record",
     "without_proof",
 ]
 
-_STOP_REASONS: Mapping[Request, str] = {
+STOP_REASONS: Mapping[Request, str] = {
     Request.STOP: "explicit_stop",
     Request.PAUSE: "pause",
     Request.RESTART: "restart",
@@ -136,7 +134,7 @@ def rest(
         command,
         situation.record,
         replace(record, state=state, failover=False, attempt=0),
-        (*_closing(record, "aborted by " + (events[-1].payload.get("reason", state) if events else state)), *events),
+        (*closing(record, "aborted by " + (events[-1].payload.get("reason", state) if events else state)), *events),
         dict(_NO_DEADLINES),
         counters or {},
         wake_owner=bool(situation.record and situation.record.hosted),
@@ -149,7 +147,7 @@ def _leaves_host(before: AgentRecord | None, after: AgentRecord) -> bool:
     return before is not None and before.owner is not None and after.owner is None
 
 
-def _closing(record: AgentRecord, why: str) -> tuple[NewEvent, ...]:
+def closing(record: AgentRecord, why: str) -> tuple[NewEvent, ...]:
     """Closes an open failover, so that each triggered has exactly one completed, failed or aborted."""
     if not record.failover:
         return ()
@@ -172,177 +170,7 @@ def ask(situation: Situation, command: Command, record: AgentRecord, request: Re
     return Plan(command, situation.record, after, (), deadline, wake_owner=True)
 
 
-def settle(
-    situation: Situation, command: Command, *, claimable_after: Instant = Instant(0), unasked: str = "drain"
-) -> Plan:
-    """The incarnation ended, as asked or by a drain: what is desired now says what comes next. Nothing is charged.
-
-    Args:
-        situation: With the record of the incarnation.
-        command: What was said or found out.
-        claimable_after: Without proof that the process is gone, when its lease ends.
-        unasked: The reason of an end that nobody asked for.
-    """
-    record = situation.record
-    assert record is not None  # noqa: S101 - the table calls it for existing agents only
-    now = situation.now
-    runs_on = record.desired is Desired.RUNNING and situation.runtime is RuntimeState.RUNNING
-    if record.request is Request.DIE and runs_on:
-        return _died_as_asked(situation, command, claimable_after)
-    after = replace(
-        end(record, now, claimable_after=max(claimable_after, record.claimable_after)),
-        failures=failures_before(record, situation.policy, now),
-    )
-    stopped = _STOP_REASONS.get(record.request, unasked)
-    if record.desired is Desired.PAUSED:
-        event = lifecycle_event(record, EventType.AGENT_STOPPED, reason="pause")
-        return rest(situation, command, after, AgentState.PAUSED, events=(event,))
-    if record.desired is Desired.STOPPED:
-        event = lifecycle_event(record, EventType.AGENT_STOPPED, reason="explicit_stop")
-        return rest(situation, command, after, AgentState.STOPPED, events=(event,))
-    if situation.runtime is not RuntimeState.RUNNING:
-        event = lifecycle_event(record, EventType.AGENT_STOPPED, reason="shutdown")
-        after = replace(after, reason="shutdown", start_reason="start")
-        return rest(situation, command, after, AgentState.STOPPED, events=(event,))
-    if record.request is Request.RESTORE:
-        after = replace(after, failover=True, attempt=0, died_at=now)
-        events = (
-            *_closing(record, "restore"),
-            lifecycle_event(record, EventType.AGENT_STOPPED, reason="restore", auto_restore=True),
-            lifecycle_event(record, EventType.FAILOVER_TRIGGERED, reason="restore"),
-        )
-        return launch(situation, command, after, state=AgentState.RESURRECTING, events=events)
-    manual = record.request is Request.RESTART
-    start_reason = {Request.RESTART: "restart", Request.PAUSE: "resume", Request.NONE: unasked}
-    after = replace(
-        after,
-        failover=False,
-        attempt=0,
-        manual_restarts=record.manual_restarts + manual,
-        failures=0 if manual else after.failures,
-        start_reason=start_reason.get(record.request, "start"),
-    )
-    events = (*_closing(record, stopped), lifecycle_event(record, EventType.AGENT_STOPPED, reason=stopped))
-    counters = {"manual_restarts": 1} if manual else {}
-    return launch(situation, command, after, events=events, counters=counters)
-
-
-def _died_as_asked(situation: Situation, command: Command, claimable_after: Instant) -> Plan:
-    """It was reported dead without proof, was asked to give up, and is over now: the report was right."""
-    record = situation.record
-    assert record is not None  # noqa: S101 - the table calls it for existing agents only
-    reason = record.request_reason or command.reason
-    if record.failover:
-        return attempt_failed(situation, command, reason, claimable_after=claimable_after)
-    return die(situation, command, reason, DeathCause(record.cause), claimable_after=claimable_after)
-
-
-def die(
-    situation: Situation,
-    command: Command,
-    reason: str,
-    cause: DeathCause,
-    *,
-    claimable_after: Instant = Instant(0),
-) -> Plan:
-    """An incarnation died while it should run: policy says whether and when it comes back."""
-    record = situation.record
-    assert record is not None  # noqa: S101 - the table calls it for existing agents only
-    now, policy = situation.now, situation.policy
-    if record.desired is not Desired.RUNNING or situation.runtime is not RuntimeState.RUNNING:
-        return settle(situation, command, claimable_after=claimable_after)
-    charge = cause in CHARGED
-    charged_at = charged_deaths(record, policy, now)
-    spent = len(charged_at) if policy.restart_period is not None else record.charged
-    after = replace(
-        end(record, now, claimable_after=claimable_after),
-        reason=reason,
-        cause=cause.value,
-        last_error=reason,
-        died_at=now,
-        failures=failures_before(record, policy, now) + 1,
-        attempt=0,
-    )
-    if policy.restart is RestartType.TEMPORARY:
-        event = lifecycle_event(record, EventType.AGENT_STOPPED, reason=reason, auto_restore=False, cause=cause.value)
-        after = replace(after, desired=Desired.STOPPED)
-        return rest(situation, command, after, AgentState.STOPPED, events=(event,), counters={"deaths": 1})
-    if charge and policy.max_restarts and spent >= policy.max_restarts:
-        stopped = lifecycle_event(record, EventType.AGENT_STOPPED, reason=reason, auto_restore=False, cause=cause.value)
-        return park(situation, command, after, "cap", reason, events=(stopped,))
-    after = replace(
-        after,
-        restarts=record.restarts + 1,
-        charged=spent + charge,
-        charged_at=(*charged_at, now) if charge and policy.restart_period is not None else charged_at,
-        failover=True,
-        start_reason="failover",
-    )
-    delay = backoff_delay(policy, after.failures, seed=f"{record.spec.id}|{after.epoch}")
-    events = (
-        *_closing(record, reason),
-        lifecycle_event(record, EventType.AGENT_STOPPED, reason=reason, auto_restore=True, cause=cause.value),
-        lifecycle_event(
-            record,
-            EventType.FAILOVER_TRIGGERED,
-            reason=reason,
-            cause=cause.value,
-            charged=charge,
-            restarts=after.restarts,
-            incarnation=record.incarnation,
-            delay_ms=micros(delay) // 1000,
-        ),
-    )
-    return launch(
-        situation,
-        command,
-        after,
-        state=AgentState.RESURRECTING,
-        at=Instant(now + micros(delay)),
-        events=events,
-        counters={"deaths": 1, "restarts": 1},
-    )
-
-
-def attempt_failed(
-    situation: Situation,
-    command: Command,
-    reason: str,
-    *,
-    task_id: str = "",
-    retries: int = 0,
-    claimable_after: Instant = Instant(0),
-) -> Plan:
-    """A try to bring the agent back failed before it ran: wait longer, or give up after the last."""
-    record = situation.record
-    assert record is not None  # noqa: S101 - the table calls it for existing agents only
-    now, policy = situation.now, situation.policy
-    if record.desired is not Desired.RUNNING or situation.runtime is not RuntimeState.RUNNING:
-        return settle(situation, command, claimable_after=claimable_after)
-    after = replace(
-        end(record, now, claimable_after=claimable_after),
-        last_error=reason,
-        reason=reason,
-        failures=max(record.failures, record.attempt) + 1,
-    )
-    if record.attempt >= policy.restore_attempts:
-        failed = lifecycle_event(record, EventType.FAILOVER_FAILED, reason=reason, attempts=record.attempt)
-        after = replace(after, failover=False)
-        return park(situation, command, after, "attempts", reason, events=(failed,))
-    after = replace(after, task_id=task_id, retries=retries)
-    delay = backoff_delay(policy, after.failures, seed=f"{record.spec.id}|{after.epoch}")
-    at = Instant(now + micros(delay))
-    return launch(
-        situation,
-        command,
-        after,
-        state=AgentState.RESURRECTING,
-        at=at,
-        counters={"failed_attempts": 1},
-    )
-
-
-def park(
+def park(  # noqa: PLR0913 - the parts of one decision
     situation: Situation,
     command: Command,
     record: AgentRecord,
@@ -350,19 +178,19 @@ def park(
     reason: str,
     *,
     events: tuple[NewEvent, ...] = (),
+    counters: Mapping[str, int] | None = None,
 ) -> Plan:
     """Gives the agent up for a person to look at; said by an event, a state and a counter."""
     kind = EventType.AGENT_EXHAUSTED if cause in ("cap", "attempts") else EventType.AGENT_PARKED
     after = replace(record, cause=cause, reason=reason, last_error=reason)
     said = lifecycle_event(record, kind, reason=cause, cause=cause, detail=reason, charged=record.charged)
-    counters = {"deaths": 1, "parked": 1} if cause == "cap" else {"parked": 1}
     return rest(
         situation,
         command,
         after,
         AgentState.PARKED,
         events=(*events, said),
-        counters=counters,
+        counters={**(counters or {}), "parked": 1},
     )
 
 

@@ -32,6 +32,7 @@ from ares_celery.runtime.ends import (
     Fenced,
     Yielded,
     agent_failed,
+    crash,
     failure_reply,
     no_process_reply,
     verdict_on_return,
@@ -196,7 +197,7 @@ class AsyncBody:
             return self._on_error(self._serve_failure)
         if self._cancelled:
             return verdict_on_signal(self._incarnation)
-        return Crash(agent_failed(self._incarnation.agent_id, error))
+        return crash(self._incarnation.agent_id, error)
 
     def _on_error(self, error: BaseException) -> End:
         if isinstance(error, FencedSignal):
@@ -205,7 +206,7 @@ class AsyncBody:
             return verdict_on_signal(self._incarnation)
         if isinstance(error, (ApplyFailedSignal, _ContainedExit)):
             error = error.error
-        return Crash(agent_failed(self._incarnation.agent_id, error))
+        return crash(self._incarnation.agent_id, error)
 
     async def _orderly_end(self, end: End) -> End:
         assert self._ctx is not None  # noqa: S101 - set before this task was made

@@ -8,6 +8,8 @@ from typing import Any
 
 from ares_celery.errors import AgentFailedError, AgentSignal, OperationNotSupportedError
 from ares_celery.model.agent import RestartType
+from ares_celery.model.causes import cause_of
+from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.store.base import Reply
 
@@ -19,6 +21,7 @@ __all__ = [
     "Fenced",
     "Yielded",
     "agent_failed",
+    "crash",
     "failure_reply",
     "no_process_reply",
     "verdict_on_return",
@@ -60,6 +63,7 @@ class Crash:
     """The agent's code raised, or returned although it should never."""
 
     error: AgentFailedError
+    cause: DeathCause = DeathCause.CRASH
 
 
 End = Completed | Yielded | Fenced | Crash
@@ -74,6 +78,11 @@ def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
         error=str(error)[:2_000],
         traceback=text[-_LONGEST_TRACEBACK:],
     )
+
+
+def crash(agent_id: str, error: BaseException) -> Crash:
+    """The end by an exception, with whose fault it is."""
+    return Crash(agent_failed(agent_id, error), cause_of(error))
 
 
 def failure_reply(agent_id: str, message_id: str, error: BaseException) -> Reply:

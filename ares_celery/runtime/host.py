@@ -24,8 +24,9 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import AgentState, Owner
+from ares_celery.model.causes import cause_of
 from ares_celery.model.command import AttemptFailed, Command, Complete, Die, MarkRunning, Park, Release
-from ares_celery.model.restart import DeathCause
+from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.async_body import AsyncBody
 from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Yielded, agent_failed
@@ -304,8 +305,8 @@ class ProcessHost:
                 if incarnation.rolled_back:
                     return self._commit(incarnation, Release(fence=fence, reason="store rolled back", rolled_back=True))
                 return Noop("fenced")
-            case Crash(error):
-                return self._crashed(incarnation, error)
+            case Crash(error, cause):
+                return self._crashed(incarnation, error, cause)
 
     def _complete(self, incarnation: Incarnation, result: Any) -> Outcome:  # noqa: ANN401 - a JSON value of user code
         try:
@@ -314,7 +315,9 @@ class ProcessHost:
             return self._crashed(incarnation, agent_failed(incarnation.agent_id, error))
         return self._commit(incarnation, Complete(fence=incarnation.fence, result=text))
 
-    def _crashed(self, incarnation: Incarnation, error: AgentFailedError) -> Outcome:
+    def _crashed(
+        self, incarnation: Incarnation, error: AgentFailedError, cause: DeathCause = DeathCause.CRASH
+    ) -> Outcome:
         reason = f"{error.fields['type']}: {error.fields['error']}"
         log.error(
             "agent %s failed: %s\n%s",
@@ -323,7 +326,7 @@ class ProcessHost:
             error.fields.get("traceback", ""),
             extra=self._facts(incarnation),
         )
-        died = Die(epoch=incarnation.record.epoch, reason=reason[:2_000], cause=DeathCause.CRASH, proof=True)
+        died = Die(epoch=incarnation.record.epoch, reason=reason[:2_000], cause=cause, proof=True)
         try:
             applied = self._apply(incarnation, died)
         except FencedError:
@@ -340,11 +343,13 @@ class ProcessHost:
             exc_info=error,
             extra=self._facts(incarnation),
         )
+        cause = cause_of(error)
         command = AttemptFailed(
             fence=incarnation.fence,
             reason=f"start failed: {reason}"[:2_000],
             task_id=delivery.task_id,
             retries=delivery.retries + 1,
+            cause=cause if cause not in CHARGED else DeathCause.RESTORE_FAILED,
         )
         try:
             applied = self._apply(incarnation, command)

@@ -29,7 +29,7 @@ from ares_celery.runtime.ends import (
     End,
     Fenced,
     Yielded,
-    agent_failed,
+    crash,
     failure_reply,
     no_process_reply,
     verdict_on_return,
@@ -142,7 +142,7 @@ class SyncBody:
             return verdict_on_signal(self._incarnation)
         if isinstance(error, ApplyFailedSignal):
             error = error.error
-        return Crash(agent_failed(self._incarnation.agent_id, error))
+        return crash(self._incarnation.agent_id, error)
 
     def _orderly_end(self, end: End) -> End:
         try:

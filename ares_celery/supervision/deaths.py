@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from queue import SimpleQueue
@@ -15,7 +15,7 @@ from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import AgentNotFoundError, AresError, StoreUnavailableError
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.command import Command, Die, OwnerExited, Stop
-from ares_celery.model.restart import DeathCause
+from ares_celery.model.restart import DeathCause, Suspicion, lost_together, suspicions
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.store.base import AgentStore
@@ -145,8 +145,19 @@ class DeathDesk:
         tenants = max(gone.tenants, len(agents))
         cause = DeathCause.CO_TENANT if tenants > 1 else DeathCause.LOST
         log.warning("process %s exited and hosted %d agents (%d with its worker)", gone.identity, len(agents), tenants)
+        suspected: Mapping[AgentId, Suspicion] = {}
+        if 1 < tenants == len(agents):
+            suspected = self._suspected(store, agents)
         for agent_id in agents:
-            yield _Told(agent_id, OwnerExited("process lost", identity=gone.identity, cause=cause))
+            suspicion = suspected.get(agent_id, Suspicion.NONE)
+            command = OwnerExited("process lost", identity=gone.identity, cause=cause, suspicion=suspicion)
+            yield _Told(agent_id, command)
+
+    def _suspected(self, store: AgentStore, agents: Sequence[AgentId]) -> Mapping[AgentId, Suspicion]:
+        """Whom the loss of their process casts suspicion on; asked before any of them is known to be lost again."""
+        reads = self._insist(lambda: store.read_many(agents), "agents of a lost process") or []
+        known = {read.record.id: len(lost_together(read.record, read.now)) for read in reads if read.record}
+        return suspicions(known) if len(known) == len(agents) else {}
 
     def _commit(self, store: AgentStore, committer: Committer, told: _Told) -> None:
         op = uuid.uuid4().hex

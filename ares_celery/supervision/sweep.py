@@ -18,7 +18,7 @@ from ares_celery.store.base import DueDeadline, DueShard, Store
 from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.postponed import Postponed
 from ares_celery.supervision.queues import QueueRoom
-from ares_celery.supervision.tenants import LostHosts
+from ares_celery.supervision.tenants import LostHosts, LostWith
 
 __all__ = ["RUNTIME_MEMBER", "SweepReport", "Sweeper"]
 
@@ -190,9 +190,10 @@ class Sweeper:
             return
         if not leases:
             return
-        tenants: Mapping[AgentId, int] = self._lost_hosts.tenants_of([lease.agent_id for lease in leases])
+        lost: Mapping[AgentId, LostWith] = self._lost_hosts.tenants_of([lease.agent_id for lease in leases])
         for lease in leases:
-            verdict = DeadlineDue(kind=lease.kind, score=lease.score, tenants=tenants.get(lease.agent_id, 1))
+            found = lost.get(lease.agent_id, LostWith())
+            verdict = DeadlineDue(kind=lease.kind, score=lease.score, tenants=found.tenants, suspicion=found.suspicion)
             self._apply(lease, verdict, tally)
 
     def _apply(self, deadline: DueDeadline, command: Command, tally: _Tally) -> None:

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from ares_celery.clock import micros
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import Owner
-from ares_celery.store.base import Store
+from ares_celery.model.restart import Suspicion, lost_together, suspicions
+from ares_celery.store.base import AgentRead, Store
 
-__all__ = ["LostHosts"]
+__all__ = ["LostHosts", "LostWith"]
 
 #: Lost processes remembered, so that the last of their leases is judged like the first.
 _MOST_REMEMBERED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LostWith:
+    """What was lost together with an agent.
+
+    Attributes:
+        tenants: Agents, this one included.
+        suspicion: Whether this one is suspected to have ended their process.
+    """
+
+    tenants: int = 1
+    suspicion: Suspicion = Suspicion.NONE
 
 
 class LostHosts:
@@ -34,9 +49,10 @@ class LostHosts:
         self._store = store
         self._spread = micros(heartbeat_interval)
         self._seen: OrderedDict[str, int] = OrderedDict()
+        self._suspected: dict[str, Mapping[AgentId, Suspicion]] = {}
 
-    def tenants_of(self, due: list[AgentId]) -> Mapping[AgentId, int]:
-        """For each agent whose lease ran out, how many went down together; agents without an owner are absent."""
+    def tenants_of(self, due: list[AgentId]) -> Mapping[AgentId, LostWith]:
+        """For each agent whose lease ran out, what went down with it; agents without an owner are absent."""
         owners: dict[AgentId, Owner] = {}
         for agent_id, read in zip(due, self._store.read_many(due), strict=True):
             if read.record is not None and read.record.owner is not None:
@@ -44,7 +60,13 @@ class LostHosts:
         processes = self._processes()
         for owner in {owner.identity: owner for owner in owners.values()}.values():
             self._count(owner, processes)
-        return {agent_id: self._seen.get(owner.identity, 1) for agent_id, owner in owners.items()}
+        return {
+            agent_id: LostWith(
+                self._seen.get(owner.identity, 1),
+                self._suspected.get(owner.identity, {}).get(agent_id, Suspicion.NONE),
+            )
+            for agent_id, owner in owners.items()
+        }
 
     def _processes(self) -> dict[str, set[str]]:
         """The processes of each worker, as they reported themselves lately."""
@@ -61,11 +83,20 @@ class LostHosts:
         lost = [owner.identity for owner in owners if owner is not None]
         # An agent whose record cannot be read went down with them like any other.
         together = len(lost) + sum(1 for read in gone if read.problem)
+        if together > self._seen.get(owner.identity, 1):
+            self._suspect(owner.identity, lost, gone)
         # Kept by process, which never comes again, unlike a worker's name: a straggler is judged like the first.
         for identity in {owner.identity, *lost}:
             self._seen[identity] = max(together, self._seen.pop(identity, 1))
         while len(self._seen) > _MOST_REMEMBERED:
-            self._seen.popitem(last=False)
+            forgotten, _ = self._seen.popitem(last=False)
+            self._suspected.pop(forgotten, None)
+
+    def _suspect(self, identity: str, lost: Sequence[str], gone: Sequence[AgentRead]) -> None:
+        """Says whom the loss of a process casts suspicion on; that of a worker with several processes on nobody."""
+        known = {read.record.id: len(lost_together(read.record, read.now)) for read in gone if read.record}
+        if set(lost) == {identity} and len(known) == len(gone):
+            self._suspected[identity] = suspicions(known)
 
     def _runs_out(self, lease_until: Instant, now: Instant) -> bool:
         return 0 < lease_until < now + self._spread

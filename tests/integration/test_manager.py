@@ -19,6 +19,8 @@ from ares_celery.errors import (
     AgentNotRunningError,
     AgentParkedError,
     InvalidSettingError,
+    LLMUnavailableError,
+    MCPConnectionLostError,
     RuntimeStoppedError,
     VersionConflictError,
 )
@@ -427,11 +429,13 @@ def test_ten_reports_at_once_are_one_death(runtime: Runtime, plain: type[Plain])
 
 
 class Dies:
-    """Dies as often as it is told to."""
+    """Dies as often as it is told to, and counts its instances."""
 
     left = 0
+    made = 0
 
-    def __init__(self, agent_id: str) -> None: ...
+    def __init__(self, agent_id: str) -> None:
+        type(self).made += 1
 
     async def start(self, ctx: AgentContext) -> None:
         if type(self).left:
@@ -441,27 +445,119 @@ class Dies:
             await ctx.sleep(60)
 
 
+@pytest.mark.pain("P11")
 @pytest.mark.spec(39)
 @pytest.mark.spec(40)
-@pytest.mark.spec(46)
 def test_a_used_up_budget_parks_the_agent_and_a_person_revives_it(runtime: Runtime) -> None:
     """Cap 1 and one restart used: event, state and counter; start is refused with the cause, restart un-parks."""
-    dies = type("Dies1", (Dies,), {"left": 2})
+    dies: Any = type("Dies1", (Dies,), {"left": 2, "made": 0})
     runtime.register("dies", dies)
     runtime.manager.start_agent(AgentSpec(id="d", type="dies", max_restarts=1))
 
     info = runtime.until("d", "parked")
 
-    assert (info.cause, info.charged, info.incarnation) == ("cap", 1, 2)
+    assert (info.cause, info.charged, info.incarnation, info.status) == ("cap", 1, 2, "offline")
+    assert dies.made == 2, "the factory is not called for a third"
     (exhausted,) = runtime.events("d", "agent.exhausted")
-    assert exhausted.payload["reason"] == "cap"
-    assert runtime.manager.stats().counters["parked"] == 1
+    assert (exhausted.payload["reason"], exhausted.payload["detail"]) == ("cap", "RuntimeError: as told")
+    assert [(one.id, one.state) for one in runtime.manager.list_agents(states=["parked"])] == [("d", "parked")]
+    stats = runtime.manager.stats()
+    assert (stats.counters["parked"], stats.by_state) == (1, {"parked": 1})
     with pytest.raises(AgentParkedError, match="as told"):
         runtime.manager.start_agent(AgentSpec(id="d", type="dies"))
     with pytest.raises(AgentParkedError):
         runtime.manager.send("d", "x")
+    runtime.manager.notify_agent_dead("d", "again")
+    runtime.sweep(judge=True)
+    assert (len(runtime.events("d", "agent.exhausted")), dies.made) == (1, 2), "told once"
     runtime.manager.restart_agent("d")
     runtime.until("d", "running")
+    assert dies.made == 3
+
+
+@pytest.mark.spec(46)
+def test_when_all_attempts_are_used_up_it_is_told_and_a_person_revives_the_agent(
+    redis_server: RedisServer, namespace: str
+) -> None:
+    """failover.failed, agent.exhausted (attempts), state parked; restart_agent brings it back once it can recover."""
+    broken = [False]
+
+    class Fragile(Dies):
+        def __init__(self, agent_id: str) -> None:
+            super().__init__(agent_id)
+            if broken[0]:
+                raise OSError("no disk")
+
+    with Runtime(redis_server.url, namespace, restore_backoff="10ms", restore_backoff_max="10ms") as runtime:
+        runtime.manager.start()
+        runtime.register("fragile", Fragile)
+        runtime.manager.start_agent(AgentSpec(id="f", type="fragile", restore_attempts=3), wait="running")
+        broken[0] = True
+        epoch = runtime.manager.get_agent_info("f").epoch  # type: ignore[union-attr]
+        runtime.manager.notify_agent_dead("f", "dead", epoch=epoch)
+
+        info = runtime.until("f", "parked")
+
+        assert (info.cause, info.restarts, Fragile.made) == ("attempts", 1, 4)
+        assert runtime.types("f")[-2:] == ["failover.failed", "agent.exhausted"]
+        assert runtime.events("f")[-1].payload["reason"] == "attempts"
+        broken[0] = False
+        runtime.manager.restart_agent("f")
+        runtime.until("f", "running")
+
+
+@pytest.mark.pain("P10")
+@pytest.mark.parametrize("colour", ["async", "plain"])
+def test_a_model_that_refuses_costs_nothing_of_the_budget(
+    redis_server: RedisServer, namespace: str, colour: str
+) -> None:
+    """Three such deaths with a cap of one, then a crash: counted apart, and only the crash is charged."""
+    errors: list[Exception] = [
+        ValueError("bug"),
+        LLMUnavailableError(reason="429"),
+        RuntimeError("wrapped"),
+        type("RateLimitError", (Exception,), {"__module__": "openai"})("429"),
+    ]
+    errors[2].__cause__ = MCPConnectionLostError(server="github")
+
+    class Asks:
+        def __init__(self, agent_id: str) -> None:
+            self.error = errors.pop() if errors else None
+
+        async def start(self, ctx: AgentContext) -> None:
+            await ctx.emit("began", {})
+            if self.error is not None:
+                raise self.error
+            while not ctx.stop_requested:
+                await ctx.sleep(60)
+
+    class AsksPlainly:
+        def __init__(self, agent_id: str) -> None:
+            self.error = errors.pop() if errors else None
+
+        def start(self, ctx: SyncAgentContext) -> None:
+            if self.error is not None:
+                raise self.error
+            while not ctx.stop_requested:
+                ctx.sleep(60)
+
+    with Runtime(redis_server.url, namespace, restore_backoff="10ms", restore_backoff_max="20ms") as runtime:
+        runtime.manager.start()
+        runtime.register("asks", Asks if colour == "async" else AsksPlainly)
+        runtime.manager.start_agent(AgentSpec(id="a", type="asks", max_restarts=1))
+
+        info = runtime.until("a", "running", incarnation=5)
+
+        assert (info.restarts, info.charged, info.deaths) == (4, 1, {"llm": 2, "mcp": 1, "crash": 1})
+        counters = runtime.manager.stats().counters
+        assert {name: count for name, count in counters.items() if name.startswith("deaths")} == {
+            "deaths": 4,
+            "deaths.llm": 2,
+            "deaths.mcp": 1,
+            "deaths.crash": 1,
+        }
+        told = [event.payload["cause"] for event in runtime.events("a", "failover.triggered")]
+        assert told == ["llm", "mcp", "llm", "crash"]
 
 
 @pytest.mark.spec(3)

@@ -74,6 +74,8 @@ def fields_of(record: AgentRecord) -> dict[str, str]:
         "request": record.request.value,
         "failover": "1" if record.failover else "",
         "charged_at": ",".join(map(str, record.charged_at)),
+        "lost_together": ",".join(map(str, record.lost_together)),
+        "deaths": ",".join(f"{cause}:{count}" for cause, count in record.deaths.items()),
         "owner_identity": record.owner.identity if record.owner else "",
         "owner_worker": record.owner.worker if record.owner else "",
         "owner_task_id": record.owner.task_id if record.owner else "",
@@ -164,9 +166,20 @@ def decode_record(fields: Mapping[str, str]) -> AgentRecord | None:
         owner=owner,
         request=Request(fields.get("request", "")),
         failover="failover" in fields,
-        charged_at=tuple(int(moment) for moment in fields.get("charged_at", "").split(",") if moment),
+        charged_at=_moments(fields.get("charged_at", "")),
+        lost_together=_moments(fields.get("lost_together", "")),
+        deaths=_counts(fields.get("deaths", "")),
         **values,
     )
+
+
+def _moments(text: str) -> tuple[int, ...]:
+    return tuple(int(moment) for moment in text.split(",") if moment)
+
+
+def _counts(text: str) -> dict[str, int]:
+    pairs = (pair.partition(":") for pair in text.split(",") if pair)
+    return {name: int(count) for name, _, count in pairs}
 
 
 def _decode_spec(text: str) -> AgentSpec:

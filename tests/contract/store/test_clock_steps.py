@@ -145,12 +145,15 @@ def test_what_happened_keeps_its_age(store: RedisStore, raw: redis.Redis, step: 
     run(store)
     then = store.server_time() - step - 60_000_000
     key = keys_of(store).agent(AGENT)
-    raw.hset(key, mapping={"claimed_at": then, "died_at": then, "charged_at": f"{then - 1},{then}"})
+    raw.hset(
+        key, mapping={"claimed_at": then, "died_at": then, "charged_at": f"{then - 1},{then}", "lost_together": then}
+    )
     store.rebase(stand(1, step))
     record = record_of(store)
     moved = then + step
     assert (record.claimed_at, record.died_at) == (moved, moved)
     assert record.charged_at == (moved - 1, moved)
+    assert record.lost_together == (moved,)
     assert record.running_since <= store.server_time()
 
 

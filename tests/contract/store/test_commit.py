@@ -60,6 +60,8 @@ def test_every_field_of_a_record_survives_the_way_through_redis(store: RedisStor
         failures=4,
         attempt=5,
         charged_at=(1795975978273137, 1795975978273138),
+        lost_together=(1795975978273136, 1795975978273137),
+        deaths={"crash": 2, "llm": 1},
         failover=True,
         start_reason="failover",
         claimable_after=Instant(1795975978273139),

@@ -7,7 +7,18 @@ from datetime import timedelta
 import pytest
 
 from ares_celery.model.agent import AgentState, Desired, Request, RestartType, RuntimeState
-from ares_celery.model.command import Deadline, DeadlineDue, Die, OwnerExited, Park, Pause, Restore, Stop
+from ares_celery.model.command import (
+    AttemptFailed,
+    Deadline,
+    DeadlineDue,
+    Die,
+    OwnerExited,
+    Park,
+    Pause,
+    Restore,
+    Start,
+    Stop,
+)
 from ares_celery.model.event import EventType
 from ares_celery.model.restart import CHARGED, DeathCause
 from tests.unit.model.life import ID, Life
@@ -31,7 +42,8 @@ def test_a_proven_death_is_told_counted_and_answered_at_once() -> None:
     assert plan.nudge
     assert (life.record.restarts, life.record.charged, life.record.failures) == (1, 1, 1)
     assert (life.record.last_error, life.record.cause) == ("ValueError: x", "crash")
-    assert life.store.counters == {"deaths": 1, "restarts": 1}
+    assert life.store.counters == {"deaths": 1, "deaths.crash": 1, "restarts": 1}
+    assert life.record.deaths == {"crash": 1}
     assert not life.store.accepts(ID, fence)
     life.run()
     assert life.told()[-1] == "failover.completed"
@@ -221,6 +233,89 @@ def test_a_stable_run_that_ends_in_a_hand_over_forgets_them_too() -> None:
     assert life.record.failures == 1
 
 
+@pytest.mark.pain("P10")
+def test_a_crash_two_seconds_after_each_good_start_trips_the_cap_with_a_window_too() -> None:
+    """A good start forgives nothing: the fourth crash within a day parks."""
+    life = Life(max_restarts=3, restart_period=timedelta(days=1)).start()
+    for crash in range(4):
+        assert life.state is not AgentState.PARKED, f"parked before crash {crash}"
+        if life.deadline(Deadline.ATTEMPT) is not None:
+            life.let_pass(Deadline.ATTEMPT)
+        life.run().wait(2)
+        life.crash()
+    assert (life.state, life.record.cause, life.record.charged) == (AgentState.PARKED, "cap", 3)
+
+
+UNCHARGED = [DeathCause.LLM, DeathCause.MCP, DeathCause.CO_TENANT, DeathCause.DRAIN, DeathCause.STORE_ROLLED_BACK]
+
+
+@pytest.mark.pain("P10")
+@pytest.mark.parametrize("cause", UNCHARGED)
+def test_what_is_never_charged_backs_off_and_never_parks(cause: DeathCause) -> None:
+    """Twelve in a row with a cap of one: none charged, all counted apart, and the waits grow to thirty seconds."""
+    life = Life(max_restarts=1).start()
+    waits: list[float] = []
+    for _ in range(12):
+        if life.deadline(Deadline.ATTEMPT) is not None:
+            life.let_pass(Deadline.ATTEMPT)
+        life.run().wait(1)
+        life.crash(cause=cause)
+        waits.append(life.deadline(Deadline.ATTEMPT) or 0)
+    assert waits == [0, 1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30]
+    assert (life.state, life.record.charged, life.record.restarts) == (AgentState.RESURRECTING, 0, 12)
+    assert dict(life.record.deaths) == {cause.value: 12}
+    assert life.store.counters == {"deaths": 12, f"deaths.{cause}": 12, "restarts": 12}
+
+
+@pytest.mark.pain("P10")
+def test_a_redeploy_is_not_counted() -> None:
+    """Twelve drains: the next incarnation begins at once, nothing is charged, no death is told."""
+    life = Life(max_restarts=1).start()
+    for _ in range(12):
+        life.run().wait(1)
+        life.release()
+        assert life.deadline(Deadline.ATTEMPT) is None
+    assert (life.state, life.record.charged, life.record.restarts, dict(life.record.deaths)) == (
+        AgentState.STARTING,
+        0,
+        0,
+        {},
+    )
+
+
+def test_deaths_are_counted_by_cause_until_a_person_starts_the_agent_anew() -> None:
+    """Each cause apart; a restart by hand keeps them, a start after a stop does not."""
+    life = Life(max_restarts=0).start()
+    for cause in (DeathCause.CRASH, DeathCause.LLM, DeathCause.CRASH, DeathCause.HUNG):
+        life.run().wait(60)
+        life.crash(cause=cause)
+    assert dict(life.record.deaths) == {"crash": 2, "llm": 1, "hung": 1}
+    life.do(Stop())
+    life.do(Start())
+    assert dict(life.record.deaths) == {}
+
+
+def test_a_recovery_that_a_model_refuses_uses_up_no_try_and_waits_longer_each_time() -> None:
+    """Ten in a row: 1, 2, 4 … 30 s, and not parked; the next real failure is the first."""
+    life = Life(restore_attempts=2).start().run()
+    life.crash()
+    waits: list[float] = []
+    for _ in range(10):
+        fence = life.claim()
+        life.do(AttemptFailed("429", fence=fence, cause=DeathCause.LLM))
+        waits.append(life.deadline(Deadline.ATTEMPT) or 0)
+        life.let_pass(Deadline.ATTEMPT)
+    assert waits == [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]
+    life.claim()
+    life.fail_attempt()
+    assert (life.state, life.record.attempt) == (AgentState.RESURRECTING, 1)
+    life.claim()
+    life.fail_attempt()
+    assert life.state is AgentState.PARKED
+
+
+@pytest.mark.pain("P10")
+@pytest.mark.spec(58)
 def test_five_crashes_a_day_apart_never_park_in_a_window_of_an_hour() -> None:
     """Deaths older than restart_period no longer count; charged shows what the cap looks at."""
     life = Life(max_restarts=2, restart_period=timedelta(hours=1)).start().run()
@@ -242,6 +337,7 @@ def test_three_crashes_within_the_window_park() -> None:
     assert (life.state, life.record.cause) == (AgentState.PARKED, "cap")
 
 
+@pytest.mark.spec(58)
 def test_without_a_window_deaths_never_age() -> None:
     """Two crashes a year apart use up a cap of one."""
     life = Life(max_restarts=1).start().run()
@@ -264,6 +360,8 @@ def fail_all_attempts(life: Life) -> list[float]:
     return waits
 
 
+@pytest.mark.spec(5)
+@pytest.mark.spec(43)
 def test_a_recovery_that_always_fails_is_tried_five_times_and_parked() -> None:
     """Waits 1, 2, 4, 8 s; one death; failover.failed, then agent.exhausted(attempts)."""
     life = Life().start().run()
@@ -273,6 +371,9 @@ def test_a_recovery_that_always_fails_is_tried_five_times_and_parked() -> None:
     assert life.told()[-2:] == ["failover.failed(cannot recover)", "agent.exhausted(attempts)"]
     assert life.payload(EventType.FAILOVER_FAILED)["attempts"] == 5
     assert (life.record.restarts, life.record.charged, life.record.incarnation) == (1, 1, 6)
+    life.wait(DAY)
+    assert life.store.due() == [], "then it stops"
+    assert life.store.messages == [] or life.store.messages[-1].epoch < life.record.epoch
 
 
 @pytest.mark.spec(44)
@@ -316,11 +417,12 @@ def test_a_worker_that_dies_while_it_recovers_uses_up_a_try_and_is_on_time() -> 
 
 
 def test_a_first_start_that_fails_is_a_death() -> None:
-    """It is charged, and the next tries are those of a failover."""
+    """It is charged, under a cause of its own, and the next tries are those of a failover."""
     life = Life().start()
     life.claim()
     life.fail_attempt("no such file")
-    assert (life.state, life.record.charged) == (AgentState.RESURRECTING, 1)
+    assert (life.state, life.record.charged, life.record.cause) == (AgentState.RESURRECTING, 1, "restore_failed")
+    assert life.store.counters["deaths.restore_failed"] == 1
     assert life.told() == ["agent.stopped(no such file)", "failover.triggered(no such file)"]
 
 

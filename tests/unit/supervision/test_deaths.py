@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from ares_celery.errors import AgentNotFoundError
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import Owner
 from ares_celery.model.command import Die, OwnerExited, Stop
-from ares_celery.model.restart import DeathCause
+from ares_celery.model.restart import DeathCause, Suspicion
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.supervision.deaths import DeathDesk
 from ares_celery.supervision.hosts import HostWatch, has_ended
@@ -67,6 +68,24 @@ def test_a_lost_process_is_proof_for_each_agent_it_hosted(world: World) -> None:
     commands = world.applied(2)
     assert all(isinstance(command, OwnerExited) and command.identity == GONE.encode() for command in commands)
     assert {command.cause for command in commands} == {DeathCause.CO_TENANT}
+
+
+@pytest.mark.parametrize(("tenants", "suspicion"), [(2, Suspicion.PRIME), (5, Suspicion.NONE)])
+def test_who_was_lost_with_others_most_often_is_suspected(tenants: int, suspicion: Suspicion, world: World) -> None:
+    """Told of all tenants before any is lost again; not of the loss of a worker with more processes than this one."""
+    now = world.clock.server()
+    for agent_id, losses in ((A, 3), (B, 2)):
+        record = record_of(agent_id, Owner(GONE.encode(), "w", "t"))
+        world.store.records[agent_id] = replace(record, lost_together=(now - 1,) * losses)
+    world.start()
+    world.desk.report_exit(GONE, tenants=tenants)
+    world.applied(2)
+    assert [(one, command.suspicion) for one, command in told(world)] == [(A, suspicion), (B, Suspicion.NONE)]
+
+
+def told(world: World) -> list[tuple[str, OwnerExited]]:
+    """The exits that were committed."""
+    return [(one, command) for one, command in world.committer.applied if isinstance(command, OwnerExited)]
 
 
 @pytest.mark.parametrize(("tenants", "cause"), [(1, DeathCause.LOST), (5, DeathCause.CO_TENANT)])

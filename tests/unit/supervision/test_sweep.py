@@ -13,6 +13,7 @@ from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import AgentSpec, AgentState, Desired, Owner, RuntimeState
 from ares_celery.model.command import Deadline, DeadlineDue, Reconcile
+from ares_celery.model.restart import Suspicion
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.health import Liveness, check_health, judge_liveness
@@ -179,6 +180,36 @@ def test_leases_of_one_process_that_ran_out_together_are_co_tenants(world: World
     world.store.waiting = [deadline(Deadline.LEASE, "c")]
     world.sweeper.sweep_once(judge_leases=True)
     assert world.committer.due()[-1] == ("c", Deadline.LEASE, 3)
+
+
+def lose(world: World, losses: dict[str, int], *, identities: dict[str, str]) -> dict[str, Suspicion]:
+    """Agents whose leases ran out together, lost together so often before; who is suspected."""
+    world.keep_contact()
+    now = world.clock.server()
+    for agent_id, count in losses.items():
+        world.host(identities.get(agent_id, "p1"), "w1", agent_id)
+        record = world.store.records[agent_id]
+        world.store.records[agent_id] = replace(record, lost_together=(Instant(now - 1),) * count)
+    world.store.waiting = [deadline(Deadline.LEASE, agent_id) for agent_id in losses]
+    world.sweeper.sweep_once(judge_leases=True)
+    return {one: command.suspicion for one, command in world.committer.applied if isinstance(command, DeadlineDue)}
+
+
+def test_who_was_lost_with_others_most_often_is_suspected(world: World) -> None:
+    """A straggler of the same process is judged like the first."""
+    world.host("p1", "w1", "late", left=0.2)
+    found = lose(world, {"a": 2, "b": 3}, identities={})
+    assert found == {"a": Suspicion.NONE, "b": Suspicion.PRIME}
+    del world.store.records["a"], world.store.records["b"]
+    world.store.waiting = [deadline(Deadline.LEASE, "late")]
+    world.sweeper.sweep_once(judge_leases=True)
+    assert [command.suspicion for one, command in world.committer.applied if one == "late"] == [Suspicion.NONE]  # type: ignore[attr-defined]
+
+
+def test_nobody_is_suspected_of_the_loss_of_several_processes(world: World) -> None:
+    """Whatever ended the worker, it was outside of them."""
+    found = lose(world, {"a": 2, "b": 3}, identities={"b": "p2"})
+    assert found == {"a": Suspicion.NONE, "b": Suspicion.NONE}
 
 
 def test_pool_children_of_one_lost_worker_are_co_tenants(world: World) -> None:

@@ -51,7 +51,8 @@ end
 local facts = {'claimed_at', 'running_since', 'died_at'}
 for i = 1, agents do
   local key, id = KEYS[2 + i], ARGV[3 + i]
-  local record = redis.pcall('HMGET', key, 'claimable_after', 'next_attempt_at', 'charged_at', unpack(facts))
+  local record = redis.pcall('HMGET', key, 'claimable_after', 'next_attempt_at', 'charged_at', 'lost_together',
+    unpack(facts))
   local changed = {}
   local function change(name, value)
     changed[#changed + 1] = name
@@ -70,12 +71,14 @@ for i = 1, agents do
     local attempt = redis.call('ZSCORE', KEYS[2], 'attempt|' .. id)
     change('next_attempt_at', text(attempt and tonumber(attempt) or tonumber(record[2]) + step))
   end
-  if record[3] then
-    change('charged_at', (string.gsub(record[3], '%d+', past)))
+  for number, name in ipairs({'charged_at', 'lost_together'}) do
+    if record[2 + number] then
+      change(name, (string.gsub(record[2 + number], '%d+', past)))
+    end
   end
   for number = 1, #facts do
-    if record[3 + number] then
-      change(facts[number], past(record[3 + number]))
+    if record[4 + number] then
+      change(facts[number], past(record[4 + number]))
     end
   end
   if #changed > 0 then

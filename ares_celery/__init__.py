@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StatefulAgent,
     )
     from ares_celery.agents.registry import agent
+    from ares_celery.agents.upcasting import upcaster
     from ares_celery.celery_app.client import Manager, connect
     from ares_celery.celery_app.factory import create_app
     from ares_celery.config import ProcessSettings, RuntimeConfig, default_config
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         MailboxFullError,
         MCPConnectionLostError,
         NamespaceMismatchError,
+        NewerStateError,
         NilAgentError,
         NilFactoryError,
         NotFoundError,
@@ -62,7 +64,10 @@ if TYPE_CHECKING:
         RuntimeAlreadyStartedError,
         RuntimePermissionError,
         RuntimeStoppedError,
+        SessionNotFoundError,
+        SnapshotStoreError,
         SnapshotTooLargeError,
+        StateUpcastError,
         StopSignal,
         StoreUnavailableError,
         StreamNotFoundError,
@@ -72,17 +77,21 @@ if TYPE_CHECKING:
         UnsupportedServerError,
         VersionConflictError,
         WaitTimeoutError,
+        WorkerHookError,
         error_from_wire,
     )
     from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState, Desired, RestartType, RuntimeState
     from ares_celery.model.audit import AuditEntry
+    from ares_celery.model.conversation import ConversationMessage
     from ares_celery.model.event import ANY, EMPTY, Event, EventType, ExpectedVersion, NewEvent, ReadOptions
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
     from ares_celery.runtime.contract import Runtime
     from ares_celery.runtime.handle import AgentHandle
+    from ares_celery.runtime.integrity import Violation, find_violations, integrity_digest
     from ares_celery.runtime.recovery import recover_snapshot_or_events
-    from ares_celery.store.base import EventStore, SnapshotStore
+    from ares_celery.runtime.worker_hooks import worker_memory, worker_snapshot_store
+    from ares_celery.store.base import EventStore, MemoryManager, SnapshotStore
 
 __all__ = [  # noqa: RUF022 - grouped by use
     # Writing an agent
@@ -97,6 +106,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "Replayer",
     "StatefulAgent",
     "SyncAgentContext",
+    "upcaster",
     # Running agents
     "AgentHandle",
     "AgentInfo",
@@ -124,8 +134,15 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "NewEvent",
     "ReadOptions",
     "Snapshot",
+    "ConversationMessage",
+    "MemoryManager",
     "SnapshotStore",
+    "Violation",
+    "find_violations",
+    "integrity_digest",
     "recover_snapshot_or_events",
+    "worker_memory",
+    "worker_snapshot_store",
     # Errors
     "AgentAlreadyRegisteredError",
     "AgentFailedError",
@@ -150,6 +167,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "MCPConnectionLostError",
     "MailboxFullError",
     "NamespaceMismatchError",
+    "NewerStateError",
     "NilAgentError",
     "NilFactoryError",
     "NotFoundError",
@@ -158,7 +176,10 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",
     "RuntimeStoppedError",
+    "SessionNotFoundError",
+    "SnapshotStoreError",
     "SnapshotTooLargeError",
+    "StateUpcastError",
     "StoreUnavailableError",
     "StreamNotFoundError",
     "UnknownAgentTypeError",
@@ -167,6 +188,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "UnsupportedServerError",
     "VersionConflictError",
     "WaitTimeoutError",
+    "WorkerHookError",
     "error_from_wire",
     # Signals
     "AgentSignal",
@@ -186,18 +208,22 @@ _HOMES: Final = {
         "StatefulAgent",
     ),
     "ares_celery.agents.registry": ("agent",),
+    "ares_celery.agents.upcasting": ("upcaster",),
     "ares_celery.celery_app.client": ("Manager", "connect"),
     "ares_celery.celery_app.factory": ("create_app",),
     "ares_celery.config": ("ProcessSettings", "RuntimeConfig", "default_config"),
     "ares_celery.model.agent": ("AgentInfo", "AgentSpec", "AgentState", "Desired", "RestartType", "RuntimeState"),
     "ares_celery.model.audit": ("AuditEntry",),
+    "ares_celery.model.conversation": ("ConversationMessage",),
     "ares_celery.model.event": ("ANY", "EMPTY", "Event", "EventType", "ExpectedVersion", "NewEvent", "ReadOptions"),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),
     "ares_celery.runtime.contract": ("Runtime",),
     "ares_celery.runtime.handle": ("AgentHandle",),
+    "ares_celery.runtime.integrity": ("Violation", "find_violations", "integrity_digest"),
     "ares_celery.runtime.recovery": ("recover_snapshot_or_events",),
-    "ares_celery.store.base": ("EventStore", "SnapshotStore"),
+    "ares_celery.runtime.worker_hooks": ("worker_memory", "worker_snapshot_store"),
+    "ares_celery.store.base": ("EventStore", "MemoryManager", "SnapshotStore"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from ares_celery.agents.contract import Agent
+from ares_celery.agents.upcasting import UPCASTERS, Upcasters
 from ares_celery.errors import AgentTypeError, InvalidConfigError, UnknownAgentTypeError
 from ares_celery.model.agent import AgentSpec
+from ares_celery.model.snapshot import state_origin
 
 __all__ = ["DEFAULT_MODULE", "REGISTRY", "AgentType", "Registry", "agent", "colour_of", "load_modules"]
 
@@ -66,6 +68,10 @@ class AgentType:
             inspect.signature(self.factory).bind(spec.id, **spec.config)
         except TypeError as error:
             raise InvalidConfigError(agent_id=spec.id, type=self.name, problem=str(error)) from error
+
+    def origin_of(self, spec: AgentSpec) -> str:
+        """What takes the snapshots of an agent with this spec; see :func:`~ares_celery.model.snapshot.state_origin`."""
+        return state_origin(agent_type=self.name, factory=".".join(self.origin), config=spec.config)
 
     def create(self, spec: AgentSpec) -> Agent:
         """Makes one instance.
@@ -134,9 +140,11 @@ def _is_static(made: type[Any], method: str) -> bool:
 class Registry:
     """A set of agent types."""
 
-    def __init__(self) -> None:
-        """Begins empty."""
+    def __init__(self, upcasters: Upcasters | None = None) -> None:
+        """Begins empty, with upcasters of its own unless some are given."""
         self._types: dict[str, AgentType] = {}
+        #: What brings the old states of these types up to date.
+        self.upcasters = Upcasters() if upcasters is None else upcasters
 
     def register(self, name: str, factory: Callable[..., Any], *, concurrency: int = 1, schema: int = 1) -> AgentType:
         """Adds a type; again from the same module and name it is replaced.
@@ -204,6 +212,10 @@ class Registry:
         """All names, sorted."""
         return sorted(self._types)
 
+    def schemas(self) -> Mapping[str, int]:
+        """The newest state schema of each type that this process can load."""
+        return {name: known.schema for name, known in self._types.items()}
+
     def describe(self) -> Mapping[str, Mapping[str, Any]]:
         """For other processes: each type with the parameters that its factory takes."""
         return {name: _parameters(known.factory) for name, known in self._types.items()}
@@ -234,7 +246,7 @@ def _parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 #: The process's own registry, which ``@agent`` fills.
-REGISTRY: Final = Registry()
+REGISTRY: Final = Registry(UPCASTERS)
 
 
 def agent(type: str, /, *, concurrency: int = 1, schema: int = 1) -> Callable[[F], F]:  # noqa: A002 - the public name

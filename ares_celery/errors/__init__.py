@@ -19,6 +19,7 @@ from typing import Any
 
 from ares_celery.errors.base import AresError, NotFoundError
 from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal
+from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.store import (
     NamespaceMismatchError,
     StoreUnavailableError,
@@ -52,6 +53,7 @@ __all__ = [
     "MCPConnectionLostError",
     "MailboxFullError",
     "NamespaceMismatchError",
+    "NewerStateError",
     "NilAgentError",
     "NilFactoryError",
     "NotFoundError",
@@ -60,7 +62,10 @@ __all__ = [
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",
     "RuntimeStoppedError",
+    "SessionNotFoundError",
+    "SnapshotStoreError",
     "SnapshotTooLargeError",
+    "StateUpcastError",
     "StopSignal",
     "StoreUnavailableError",
     "StreamNotFoundError",
@@ -70,6 +75,7 @@ __all__ = [
     "UnsupportedServerError",
     "VersionConflictError",
     "WaitTimeoutError",
+    "WorkerHookError",
     "error_from_wire",
 ]
 
@@ -86,6 +92,13 @@ class StreamNotFoundError(NotFoundError):
 
     code = "stream_not_found"
     template = "stream {stream_id!r} cannot exist; a stream is named by its agent's id"
+
+
+class SessionNotFoundError(NotFoundError):
+    """The agent has no session of this id."""
+
+    code = "session_not_found"
+    template = "agent {agent_id!r} has no session {session_id!r}; open_session begins one"
 
 
 class AgentAlreadyRegisteredError(AresError):

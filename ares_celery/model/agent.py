@@ -229,6 +229,13 @@ class AgentRecord:
     last_progress: Instant = Instant(0)
     result: str = ""
     last_error: str = ""
+    #: Of the newest state that an incarnation saved: its type (as digest) and its schema; a claim looks at them.
+    state_of: str = ""
+    state_schema: int = 0
+    #: ``<version>|<epoch>`` of the newest state that is safe in a snapshot store of the user's own.
+    state_saved: str = ""
+    #: ``<why>|<epoch>``: a worker could not take the incarnation of this epoch, and left it to another one.
+    refused: str = ""
 
     @property
     def id(self) -> AgentId:

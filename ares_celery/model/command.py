@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model.agent import AgentSpec, Owner
+from ares_celery.model.event import EventType
 from ares_celery.model.restart import DeathCause, Suspicion
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "DeadlineDue",
     "Delete",
     "Die",
+    "Finding",
     "IfExists",
     "MarkRunning",
     "Operation",
@@ -189,10 +191,31 @@ class Claim(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that recovery came across, and that people should know.
+
+    Attributes:
+        kind: Type of the event that says so.
+        payload: Of that event, but for the agent's id.
+        counter: The namespace's counter that it raises.
+    """
+
+    kind: EventType
+    payload: Mapping[str, Any]
+    counter: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fenced(Command):
-    """Base of what only the holder of the fence may say."""
+    """Base of what only the holder of the fence may say.
+
+    Attributes:
+        fence: Demanded to be the record's.
+        found: What recovery came across on the way here; stored with what is decided.
+    """
 
     fence: str = ""
+    found: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +231,12 @@ class Release(Fenced):
 
     Attributes:
         rolled_back: It ended because the store came back older than what it had acknowledged.
+        newer_state: It never began, as newer code has written the state: left to a worker that has this code.
     """
 
     operation: ClassVar = Operation.RELEASE
     rolled_back: bool = False
+    newer_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)

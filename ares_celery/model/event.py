@@ -56,6 +56,11 @@ class EventType(StrEnum):
     FAILOVER_FAILED = "failover.failed"
     FAILOVER_ABORTED = "failover.aborted"
     SNAPSHOT_FAILED = "snapshot.failed"
+    SNAPSHOT_DAMAGED = "snapshot.damaged"
+    AGENT_CONFIG_CHANGED = "agent.config_changed"
+    INTEGRITY_VIOLATED = "integrity.violated"
+    REPLAY_TRUNCATED = "replay.truncated"
+    RECOVERY_DEGRADED = "recovery.degraded"
     STORE_ROLLED_BACK = "store.rolled_back"
 
 

@@ -33,13 +33,21 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         actor=record.actor,
         cause=record.cause,
         pid=_pid_of(record.owner.identity) if record.owner and record.hosted else None,
-        waiting_on=("backoff" if record.next_attempt_at else "slot") if unclaimed else None,
+        waiting_on=_waiting_on(record) if unclaimed else None,
         next_attempt=to_datetime(record.next_attempt_at) if unclaimed and record.next_attempt_at else None,
         last_progress=to_datetime(progress) if progress else None,
         last_error=record.last_error,
         result=json.loads(record.result) if record.result else None,
         labels=record.spec.labels,
     )
+
+
+def _waiting_on(record: AgentRecord) -> str:
+    """What an agent that nobody has claimed yet waits for."""
+    why, _, epoch = record.refused.partition("|")
+    if record.next_attempt_at:
+        return "backoff"
+    return why if why and epoch == str(record.epoch) else "slot"
 
 
 def _pid_of(identity: str) -> int | None:

@@ -5,6 +5,7 @@ Rows are operations, columns are states; docs/reference/lifecycle.md is generate
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,10 +15,10 @@ from ares_celery.model import command as commands
 from ares_celery.model import rules_asked as asked
 from ares_celery.model import rules_found as found
 from ares_celery.model import rules_said as said
-from ares_celery.model.agent import AgentState
+from ares_celery.model.agent import AgentRecord, AgentState
 from ares_celery.model.command import Command, Deadline, Operation
 from ares_celery.model.plan import Plan, Situation
-from ares_celery.model.transitions import ignore
+from ares_celery.model.transitions import ignore, lifecycle_event
 
 __all__ = ["TABLE", "Rule", "decide", "operation_of"]
 
@@ -221,6 +222,8 @@ def decide(situation: Situation, command: Command, *, agent_id: str = "") -> Pla
     record = situation.record
     if record is not None:
         plan = TABLE[operation][record.state].handler(situation, command)
+        if isinstance(command, commands.Fenced) and command.found:
+            return _with_findings(plan, record, command.found)
         return _spent(plan, command.kind) if isinstance(command, commands.DeadlineDue) else plan
     if operation in _BIRTHS and getattr(command, "spec", None) is not None:
         return _BIRTHS[operation](situation, command)
@@ -238,6 +241,16 @@ def _spent(plan: Plan, kind: Deadline) -> Plan:
     if kind in plan.deadlines:
         return plan
     return replace(plan, deadlines={**plan.deadlines, kind: None}, ignored="")
+
+
+def _with_findings(plan: Plan, record: AgentRecord, findings: tuple[commands.Finding, ...]) -> Plan:
+    """Says what recovery came across before what is decided, and counts it; not when nothing is decided."""
+    if plan.ignored:
+        return plan
+    told = tuple(lifecycle_event(record, finding.kind, **finding.payload) for finding in findings)
+    counters = Counter(plan.counters)
+    counters.update(finding.counter for finding in findings)
+    return replace(plan, events=(*told, *plan.events), counters=dict(counters))
 
 
 def _epoch_of(command: Command) -> str:

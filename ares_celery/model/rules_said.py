@@ -138,7 +138,10 @@ def release(situation: Situation, command: Command) -> Plan:
     """The incarnation ended in order: the next state is chosen by what is desired at this moment."""
     record = the_record(situation)
     _demand_fence(record, command)
-    if not cast("commands.Release", command).rolled_back:
+    asked = cast("commands.Release", command)
+    if asked.newer_state:
+        return settle(situation, command, unasked="newer_state")
+    if not asked.rolled_back:
         return settle(situation, command)
     said = lifecycle_event(record, EventType.STORE_ROLLED_BACK, version=record.version, incarnation=record.incarnation)
     plan = settle(situation, command, unasked="store_rolled_back")

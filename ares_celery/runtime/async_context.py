@@ -90,9 +90,10 @@ class AsyncContext(BaseContext):
             return False
         state, version = self._agent.snapshot(), self._incarnation.last_version
         fence, agent_id, schema = self._incarnation.fence, self._incarnation.agent_id, self._schema
+        origin = self._incarnation.origin
 
         def save() -> Awaitable[None]:
-            return self._store.save_snapshot(agent_id, fence, state, version=version, schema=schema)
+            return self._store.save_snapshot(agent_id, fence, state, version=version, schema=schema, origin=origin)
 
         await self._persist(save)
         self._snapshot_taken()

@@ -18,7 +18,7 @@ from ares_celery.errors import UnserialisableError
 from ares_celery.model.event import RUNTIME_MODULE, Event, EventType, NewEvent
 from ares_celery.runtime.ends import ApplyFailedSignal
 from ares_celery.runtime.incarnation import Completion, Incarnation
-from ares_celery.runtime.recovery import replayable
+from ares_celery.runtime.replay import replayable
 
 #: Event types that only the runtime writes: what they say must be true.
 _RESERVED: Final = frozenset(kind.value for kind in EventType)

@@ -20,12 +20,13 @@ from ares_celery.errors import (
     EventIntegrityError,
     FencedError,
     FencedSignal,
+    NewerStateError,
     StoreUnavailableError,
 )
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import AgentState, Owner
 from ares_celery.model.causes import cause_of
-from ares_celery.model.command import AttemptFailed, Command, Complete, Die, MarkRunning, Park, Release
+from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Finding, MarkRunning, Park, Release
 from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.async_body import AsyncBody
 from ares_celery.runtime.commits import Applied, Committer
@@ -38,8 +39,10 @@ from ares_celery.runtime.offspring import end_offspring
 from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
 from ares_celery.runtime.ports import Wakeups
 from ares_celery.runtime.process_identity import ProcessIdentity
-from ares_celery.runtime.recovery import PAGE, ReplayPolicy, recover_agent_state
+from ares_celery.runtime.recoverer import Recoverer
+from ares_celery.runtime.replay import PAGE
 from ares_celery.runtime.sync_body import SyncBody
+from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
 
 __all__ = ["ProcessHost"]
@@ -72,6 +75,7 @@ class ProcessHost:
         open_async: Callable[[], AsyncIncarnationStore],
         wakeups: Wakeups | None = None,
         exclusive: bool = False,
+        sources: StateSources | None = None,
         on_stuck: Callable[[], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -85,6 +89,7 @@ class ProcessHost:
             open_async: Gives the store for the event loop; called on it, once.
             wakeups: Hints that something was asked of an agent; without them a heartbeat tells.
             exclusive: The process hosts one agent at a time (prefork): processes that it leaves behind are ended.
+            sources: Memory manager and snapshot store of the agents; None = those of the worker hooks.
             on_stuck: Called when agents have not ended within drain_timeout: ends the process.
             clock: Injected in tests.
         """
@@ -102,6 +107,9 @@ class ProcessHost:
         self._bodies: dict[str, AsyncBody | SyncBody] = {}
         self._recovering: dict[str, tuple[Incarnation, Interrupts]] = {}
         self._draining = threading.Event()
+        self._recoverer = Recoverer(
+            store, config, registry, clock=self._clock, sources=sources, draining=self._draining
+        )
         self._lock = threading.Lock()
         self._loop: LoopThread | None = None
         self._async_store: AsyncIncarnationStore | None = None
@@ -144,6 +152,7 @@ class ProcessHost:
 
     def warm_up(self) -> None:
         """Opens what the first agent would have to wait for: the event loop and its connection."""
+        self._recoverer.open()
         loop, store = self._loop_and_store()
         loop.submit(_connected(store)).result(timeout=_WARM_UP_LIMIT)
 
@@ -200,37 +209,35 @@ class ProcessHost:
         owner = Owner(self.identity.encode(), delivery.worker, delivery.task_id)
         while True:
             try:
-                return self._store.claim(agent_id, epoch, token=token, owner=owner, page=PAGE)
+                schemas = self._registry.schemas()
+                return self._store.claim(agent_id, epoch, token=token, owner=owner, page=PAGE, schemas=schemas)
             except FencedError as error:
                 return Noop(str(error.fields.get("reason", "fenced")))
-            except EventIntegrityError as error:
-                # The claim itself went well; what it brought along is damaged.
-                self._park(agent_id, f"{epoch}|{token}", error)
-                return Noop("integrity")
             except StoreUnavailableError:
                 # The claim may have been made: only the same claimer can find out, so it asks until it is answered.
                 if self._clock.wait(self._draining, _CLAIM_PAUSE):
                     return Noop("store unavailable")
 
     def _host(self, incarnation: Incarnation, claimed: Claimed, delivery: Delivery) -> Outcome:
-        recovering = Interrupts()
+        recovering, found = Interrupts(), list[Finding]()
         with self._lock:
             self._recovering[incarnation.fence] = (incarnation, recovering)
         try:
             with recovering.allowed():
-                body = self._recover(incarnation, claimed)
+                body = self._recover(incarnation, claimed, found)
         except EventIntegrityError as error:
-            self._park(incarnation.agent_id, incarnation.fence, error)
-            return Ended(AgentState.PARKED, incarnation.record.incarnation, str(error))
+            return self._park(incarnation, error, found)
+        except NewerStateError as error:
+            return self._leave_to_newer_code(incarnation, error, found)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything; nothing of it may cost the slot
-            return self._attempt_failed(incarnation, delivery, error)
+            return self._attempt_failed(incarnation, delivery, error, found)
         finally:
             with self._lock:
                 self._recovering.pop(incarnation.fence, None)
         with self._lock:
             self._bodies[incarnation.fence] = body
         try:
-            running = self._apply(incarnation, MarkRunning(fence=incarnation.fence))
+            running = self._apply(incarnation, MarkRunning(fence=incarnation.fence, found=tuple(found)))
         except FencedError:
             return Noop("fenced")
         if running.ignored:
@@ -254,17 +261,9 @@ class ProcessHost:
             log.exception("agent %s: hosting it failed", incarnation.agent_id, extra=self._facts(incarnation))
             return Crash(agent_failed(incarnation.agent_id, error))
 
-    def _recover(self, incarnation: Incarnation, claimed: Claimed) -> AsyncBody | SyncBody:
-        spec = claimed.record.spec
-        agent_type = self._registry.get(spec.type)
-        agent = agent_type.create(spec)
-        policy = ReplayPolicy(
-            lifecycle=spec.replay_lifecycle,
-            newest=self._config.max_replay_events if self._config.replay_overflow == "newest" else 0,
-            forgive=self._config.integrity == "warn",
-        )
-        recover_agent_state(self._store, claimed, agent, schema=agent_type.schema, policy=policy)
-        if colour_of(agent, spec.type):
+    def _recover(self, incarnation: Incarnation, claimed: Claimed, found: list[Finding]) -> AsyncBody | SyncBody:
+        agent, agent_type = self._recoverer.recover(incarnation, claimed, found)
+        if colour_of(agent, agent_type.name):
             loop, store = self._loop_and_store()
             return AsyncBody(
                 incarnation,
@@ -273,7 +272,7 @@ class ProcessHost:
                 config=self._config,
                 clock=self._clock,
                 loop=loop,
-                store=store,
+                store=self._recoverer.saving_async(store),
                 report_ill=self._report_ill,
             )
         return SyncBody(
@@ -282,17 +281,25 @@ class ProcessHost:
             agent_type,
             config=self._config,
             clock=self._clock,
-            store=self._store,
+            store=self._recoverer.saving(self._store),
             report_ill=self._report_ill,
         )
 
-    def _park(self, agent_id: AgentId, fence: str, error: EventIntegrityError) -> None:
+    def _park(self, incarnation: Incarnation, error: EventIntegrityError, found: list[Finding]) -> Outcome:
         """Leaves an agent whose history is damaged to a person; the bad bytes stay where they are."""
-        log.error("agent %s is parked: %s", agent_id, error, extra={"agent_id": agent_id})
+        log.error("agent %s is parked: %s", incarnation.agent_id, error, extra=self._facts(incarnation))
+        fence = incarnation.fence
+        return self._commit(incarnation, Park(reason=str(error), cause="integrity", fence=fence, found=tuple(found)))
+
+    def _leave_to_newer_code(self, incarnation: Incarnation, error: NewerStateError, found: list[Finding]) -> Outcome:
+        """Gives the agent back, uncharged; its next claim is refused to whoever knows no newer schema than this."""
+        log.warning("%s", error, extra=self._facts(incarnation))
+        agent_id, fence, schema = incarnation.agent_id, incarnation.fence, int(error.fields["found"])
         try:
-            self._committer.apply(agent_id, Park(reason=str(error), cause="integrity", fence=fence), patience=_FOR_EVER)
-        except FencedError:
-            log.warning("agent %s: its fence was lost before it could be parked", agent_id)
+            self._store.note_state(agent_id, fence, origin=incarnation.origin, schema=schema)
+        except (FencedError, StoreUnavailableError) as failure:
+            log.warning("agent %s: the schema of its state could not be noted: %s", agent_id, failure)
+        return self._commit(incarnation, Release(fence=fence, reason=str(error), newer_state=True, found=tuple(found)))
 
     def _finish(self, incarnation: Incarnation, end: End) -> Outcome:
         fence = incarnation.fence
@@ -333,7 +340,9 @@ class ProcessHost:
             return Noop("fenced")
         return Crashed(error, applied.record.state if applied.record else AgentState.STOPPED)
 
-    def _attempt_failed(self, incarnation: Incarnation, delivery: Delivery, error: BaseException) -> Outcome:
+    def _attempt_failed(
+        self, incarnation: Incarnation, delivery: Delivery, error: BaseException, found: list[Finding]
+    ) -> Outcome:
         failed = error if isinstance(error, AresError) else agent_failed(incarnation.agent_id, error)
         reason = str(error) if isinstance(error, AresError) else f"{type(error).__name__}: {error}"
         log.error(
@@ -346,6 +355,7 @@ class ProcessHost:
         cause = cause_of(error)
         command = AttemptFailed(
             fence=incarnation.fence,
+            found=tuple(found),
             reason=f"start failed: {reason}"[:2_000],
             task_id=delivery.task_id,
             retries=delivery.retries + 1,

@@ -38,6 +38,7 @@ class Incarnation:
         "inbox_hint",
         "last_version",
         "observed",
+        "origin",
         "progress_at",
         "record",
         "rolled_back",
@@ -67,6 +68,8 @@ class Incarnation:
         self.progress_at = 0.0
         #: The store came back older than what this incarnation has seen: it must begin again from what is there.
         self.rolled_back = False
+        #: What takes its snapshots, see model/snapshot.py; known once it is recovered.
+        self.origin = ""
         self._wake: Callable[[], None] | None = None
         self._stop_asked: Callable[[], None] | None = None
 

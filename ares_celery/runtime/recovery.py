@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from ares_celery.agents.contract import Agent, Applier, Replayer, StatefulAgent
-from ares_celery.errors import AresError, EventIntegrityError
+from ares_celery.agents.upcasting import Upcasters
+from ares_celery.errors import EventIntegrityError, NewerStateError, SnapshotStoreError
 from ares_celery.ids import AgentId, Version
-from ares_celery.model.event import Event, ReadOptions, is_runtime_event
-from ares_celery.model.snapshot import Snapshot
+from ares_celery.model.command import Finding
+from ares_celery.model.event import Event, EventType, is_runtime_event
+from ares_celery.model.snapshot import Snapshot, changed_since
+from ares_celery.runtime.cognition import SESSION_CREATED, Cognition, build_cognitive_state
+from ares_celery.runtime.elsewhere import SnapshotsElsewhere
+from ares_celery.runtime.replay import History, Patience, ReplayPolicy, at_once, replay_events, replayable
 from ares_celery.store.base import Claimed, DamagedSnapshot, EventStore
 
 __all__ = [
-    "PAGE",
     "Recovered",
+    "Recovery",
     "RecoverySource",
-    "ReplayPolicy",
+    "StateCode",
+    "load_state",
     "recover_agent_state",
     "recover_snapshot_or_events",
-    "replayable",
 ]
 
 log = logging.getLogger(__name__)
-#: Events read in one round trip: bounds memory, and costs about one call a thousand events.
-PAGE = 1000
-
-
-class NewerStateError(AresError):
-    """The stored state was written by newer code than this worker's; it is left for a worker that can read it."""
-
-    code = "newer_state"
-    template = "agent {agent_id!r} has state of schema {found}, this worker knows {known}"
 
 
 class RecoverySource(Protocol):
-    """What recovery reads."""
+    """What recovery reads, and where it puts damaged snapshots."""
 
     @property
     def events(self) -> EventStore:
@@ -48,20 +44,61 @@ class RecoverySource(Protocol):
         """All kept snapshots, newest first."""
         ...
 
+    def set_aside(
+        self, agent_id: AgentId, fence: str, damaged: Sequence[DamagedSnapshot], *, copies: bool = False
+    ) -> int:
+        """Keeps damaged snapshots from being pushed out by later ones."""
+        ...
+
+
+_NO_UPCASTERS: Final = Upcasters()
+
 
 @dataclass(frozen=True, slots=True)
-class ReplayPolicy:
-    """How the events after the snapshot are handed over.
+class StateCode:
+    """The code that a state is for.
 
     Attributes:
-        lifecycle: The runtime's own events are handed over too.
-        newest: At most so many, the newest; 0 = all of them, whatever their number.
-        forgive: A gap is logged and passed over instead of ending the recovery.
+        type: The agent type.
+        schema: The state schema that it knows.
+        origin: See :func:`~ares_celery.model.snapshot.state_origin`.
+        upcasters: Bring older states to that schema.
     """
 
-    lifecycle: bool = False
-    newest: int = 0
-    forgive: bool = False
+    type: str
+    schema: int = 1
+    origin: str = ""
+    upcasters: Upcasters = _NO_UPCASTERS
+
+
+@dataclass(slots=True)
+class Recovery:
+    """One try to recover one agent.
+
+    Attributes:
+        source: Where its state is.
+        claimed: What the claim gave.
+        code: The code at hand.
+        policy: How events are handed over.
+        patience: How calls of the store are made.
+        cognition: Asked for its conversation when there is no snapshot.
+        elsewhere: A snapshot store of the user's own.
+        found: Gets what people should know, also of a try that fails.
+    """
+
+    source: RecoverySource
+    claimed: Claimed
+    code: StateCode
+    policy: ReplayPolicy = field(default_factory=ReplayPolicy)
+    patience: Patience = at_once
+    cognition: Cognition | None = None
+    elsewhere: SnapshotsElsewhere | None = None
+    found: list[Finding] = field(default_factory=list[Finding])
+
+    @property
+    def agent_id(self) -> AgentId:
+        """Whose."""
+        return self.claimed.record.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,94 +116,178 @@ class Recovered:
     damaged: int
 
 
-def replayable(event: Event, *, lifecycle: bool) -> bool:
-    """The agent gets this event: its own, or with ``lifecycle`` also the runtime's."""
-    return lifecycle or not is_runtime_event(event)
-
-
-def recover_agent_state(
-    source: RecoverySource, claimed: Claimed, agent: Agent, *, schema: int, policy: ReplayPolicy
-) -> Recovered:
+def recover_agent_state(recovery: Recovery, agent: Agent) -> Recovered:
     """Gives a new instance the state that its events say.
 
     A damaged snapshot is passed over for an older one, at last for the events alone; a gap in the events is never
-    papered over. An agent that neither folds events nor takes snapshots is left as it is.
+    papered over. Without any snapshot the agent gets what is known of its conversation. An agent that neither folds
+    events nor takes snapshots is left as it is.
 
     Raises:
-        EventIntegrityError: Events are missing or damaged; field ``version`` says where.
+        EventIntegrityError: Events are missing or damaged, or every snapshot of an agent that folds none; field
+            ``version`` says where.
         NewerStateError: The snapshot was written by newer code.
+        StateUpcastError: It was written by older code, and cannot be brought to the schema of this one.
+        SnapshotStoreError: The only state is in a store that does not give it.
     """
-    snapshot, damaged = _newest_good(source, claimed, agent)
-    if snapshot is not None:
-        if snapshot.schema > schema:
-            raise NewerStateError(agent_id=claimed.record.spec.id, found=snapshot.schema, known=schema)
-        assert isinstance(agent, StatefulAgent)  # noqa: S101 - a snapshot is only looked for when it is
-        agent.restore_state(dict(snapshot.state))
-    if not isinstance(agent, (Applier, Replayer)):
-        return Recovered(snapshot, 0, damaged)
-    after = snapshot.version if snapshot else Version(0)
-    used_claim = not damaged and (snapshot is not None or claimed.snapshot is None)
-    if policy.newest and claimed.record.version - after > policy.newest:
-        skipped = claimed.record.version - policy.newest - after
-        log.warning("agent %s: %d older events are not replayed (replay_overflow)", claimed.record.id, skipped)
-        after, used_claim = Version(claimed.record.version - policy.newest), False
-    events = _events(source, claimed, after, first_page=claimed.events if used_claim else None, forgive=policy.forgive)
-    wanted = (event for event in events if replayable(event, lifecycle=policy.lifecycle))
-    return Recovered(snapshot, _fold(agent, wanted), damaged)
+    claimed, folds = recovery.claimed, isinstance(agent, (Applier, Replayer))
+    history = History(
+        recovery.source.events,
+        recovery.agent_id,
+        claimed.record.version,
+        forgive=recovery.policy.forgive,
+        patience=recovery.patience,
+    )
+    snapshot, damaged = None, 0
+    if isinstance(agent, StatefulAgent):
+        snapshot, damaged = _choose(recovery, folds=folds)
+        if snapshot is not None:
+            state = load_state(recovery, snapshot)
+        else:
+            session = _session(recovery, history)
+            state = build_cognitive_state(recovery.agent_id, session, recovery.cognition, recovery.found)
+        if state:
+            agent.restore_state(state)
+    replayed = 0
+    if isinstance(agent, (Applier, Replayer)):
+        events = _events(recovery, history, snapshot)
+        wanted = (event for event in events if replayable(event, lifecycle=recovery.policy.lifecycle))
+        replayed = replay_events(agent, wanted)
+        recovery.found.extend(history.findings())
+    return Recovered(snapshot, replayed, damaged)
 
 
-def _fold(agent: Applier | Replayer, events: Iterable[Event]) -> int:
-    if isinstance(agent, Applier):
-        count = 0
-        for count, event in enumerate(events, 1):  # noqa: B007 - the last count is the answer
-            agent.apply(event)
-        return count
-    everything = tuple(events)
-    agent.replay_events(everything)
-    return len(everything)
+# -- the snapshot -----------------------------------------------------------------------------------------------------
 
 
-def _newest_good(source: RecoverySource, claimed: Claimed, agent: Agent) -> tuple[Snapshot | None, int]:
-    if not isinstance(agent, StatefulAgent) or claimed.snapshot is None:
-        return None, 0
-    if isinstance(claimed.snapshot, Snapshot):
-        return claimed.snapshot, 0
-    damaged = 0
-    for stored in source.stored_snapshots(claimed.record.id):
+def _choose(recovery: Recovery, *, folds: bool) -> tuple[Snapshot | None, int]:
+    """The newest good snapshot, here or elsewhere; and how many were damaged."""
+    own, damaged = _newest_good(recovery)
+    other = _from_elsewhere(recovery)
+    chosen = other if own is None or (other is not None and _age(other) >= _age(own)) else own
+    if chosen is None and not folds:
+        _refuse_empty_start(recovery, damaged)
+    if damaged:
+        # Only now: what is the last trace of a state stays in its place.
+        recovery.patience(lambda: recovery.source.set_aside(recovery.agent_id, recovery.claimed.record.fence, damaged))
+    return chosen, len(damaged)
+
+
+def _age(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.version, snapshot.epoch
+
+
+def _newest_good(recovery: Recovery) -> tuple[Snapshot | None, list[DamagedSnapshot]]:
+    newest = recovery.claimed.snapshot
+    if newest is None or isinstance(newest, Snapshot):
+        return newest, []
+    damaged: list[DamagedSnapshot] = []
+    for stored in recovery.patience(lambda: recovery.source.stored_snapshots(recovery.agent_id)):
         if isinstance(stored, Snapshot):
             return stored, damaged
-        damaged += 1
-        log.error("agent %s: a snapshot is damaged (%s); an older one is used", claimed.record.id, stored.problem)
+        _say_damaged(recovery, stored, "namespace")
+        damaged.append(stored)
     return None, damaged
 
 
-def _events(
-    source: RecoverySource, claimed: Claimed, after: Version, *, first_page: Sequence[Event] | None, forgive: bool
-) -> Iterator[Event]:
-    """Events with versions after ``after`` up to that of the claim, page by page, each checked for gaps."""
-    agent_id, last = claimed.record.id, claimed.record.version
-    position = after
-    page = first_page if first_page is not None else _page(source, agent_id, position, last)
-    while position < last:
-        if not page:
-            _on_gap(agent_id, position + 1, last, forgive=forgive)
-            return
-        for event in page:
-            if event.version != position + 1:
-                _on_gap(agent_id, position + 1, event.version - 1, forgive=forgive)
-            position = event.version
-            yield event
-        page = _page(source, agent_id, position, last) if position < last else ()
+def _say_damaged(recovery: Recovery, damaged: DamagedSnapshot, place: str) -> None:
+    log.error("agent %s: a snapshot is damaged (%s); an older one is used", recovery.agent_id, damaged.problem)
+    payload = {"problem": damaged.problem, "bytes": len(damaged.raw), "place": place}
+    recovery.found.append(Finding(EventType.SNAPSHOT_DAMAGED, payload, "snapshots_damaged"))
 
 
-def _on_gap(agent_id: AgentId, first: int, last: int, *, forgive: bool) -> None:
-    if not forgive:
-        raise EventIntegrityError(agent_id=agent_id, version=first, problem="events are missing")
-    log.error("agent %s: events %d to %d are missing; recovery goes on (integrity=warn)", agent_id, first, last)
+def _from_elsewhere(recovery: Recovery) -> Snapshot | None:
+    if recovery.elsewhere is None:
+        return None
+    loaded = recovery.elsewhere.load(recovery.claimed.record, recovery.found)
+    if isinstance(loaded, DamagedSnapshot):
+        _say_damaged(recovery, loaded, recovery.elsewhere.name)
+        copy, fence = loaded, recovery.claimed.record.fence
+        recovery.patience(lambda: recovery.source.set_aside(recovery.agent_id, fence, [copy], copies=True))
+        return None
+    return loaded
 
 
-def _page(source: RecoverySource, agent_id: AgentId, position: int, last: int) -> tuple[Event, ...]:
-    return source.events.read(agent_id, ReadOptions(from_version=position + 1, to_version=last, limit=PAGE))
+def _refuse_empty_start(recovery: Recovery, damaged: Sequence[DamagedSnapshot]) -> None:
+    """An agent whose only state is its snapshots never begins from nothing while there is a trace of one."""
+    if damaged:
+        raise EventIntegrityError(
+            agent_id=recovery.agent_id,
+            version=recovery.claimed.record.version,
+            problem=f"all {len(damaged)} snapshots are damaged, and the agent folds no events",
+        )
+    if recovery.claimed.record.state_saved and recovery.elsewhere is not None:
+        raise SnapshotStoreError(
+            operation="load",
+            store=recovery.elsewhere.name,
+            agent_id=recovery.agent_id,
+            problem="it has the only state, as the agent folds no events, and does not give it",
+        )
+
+
+def load_state(recovery: Recovery, snapshot: Snapshot) -> dict[str, Any]:
+    """The snapshot's state as the code at hand wants it; says when it was taken by other code or for another config.
+
+    Raises:
+        NewerStateError, StateUpcastError.
+    """
+    code, agent_id = recovery.code, recovery.agent_id
+    changed = changed_since(snapshot.origin, code.origin)
+    upcasts = 0 < snapshot.schema < code.schema and "type" not in changed
+    if changed or upcasts:
+        log.warning("agent %s: its snapshot was taken with another %s", agent_id, ", ".join(changed) or "schema")
+        payload: dict[str, Any] = {
+            "changed": [*changed, *(["schema"] if upcasts else [])],
+            "snapshot_version": snapshot.version,
+        }
+        if upcasts:
+            payload.update(from_schema=snapshot.schema, to_schema=code.schema)
+        recovery.found.append(Finding(EventType.AGENT_CONFIG_CHANGED, payload, "config_changes"))
+    if "type" in changed:
+        return dict(snapshot.state)
+    if snapshot.schema > code.schema:
+        raise NewerStateError(agent_id=agent_id, type=code.type, found=snapshot.schema, known=code.schema)
+    if not upcasts:
+        return dict(snapshot.state)
+    return code.upcasters.upcast(
+        snapshot.state, agent_id=agent_id, agent_type=code.type, found=snapshot.schema, wanted=code.schema
+    )
+
+
+# -- the events -------------------------------------------------------------------------------------------------------
+
+
+def _events(recovery: Recovery, history: History, snapshot: Snapshot | None) -> Iterator[Event]:
+    """The events after the snapshot; with ``replay_overflow`` newest the last of them alone, and that is said."""
+    claimed, newest = recovery.claimed, recovery.policy.newest
+    after = snapshot.version if snapshot else Version(0)
+    first_page = claimed.events if snapshot is claimed.snapshot else None
+    skipped = claimed.record.version - after - newest
+    if newest and skipped > 0:
+        log.warning("agent %s: %d older events are not replayed (replay_overflow)", recovery.agent_id, skipped)
+        after, first_page = Version(after + skipped), None
+        payload = {"skipped": skipped, "kept": newest, "from_version": after + 1}
+        recovery.found.append(Finding(EventType.REPLAY_TRUNCATED, payload, "replays_truncated"))
+    return history.after(after, first_page)
+
+
+def _session(recovery: Recovery, history: History) -> str | None:
+    """The session that the agent's own events name last."""
+    claimed = recovery.claimed
+    if not claimed.record.version:
+        return None
+    if claimed.snapshot is None and not claimed.more:
+        own = [event for event in claimed.events if event.type == SESSION_CREATED and not is_runtime_event(event)]
+        event = own[-1] if own else None
+    else:
+        try:
+            event = history.newest_of(SESSION_CREATED)
+        except EventIntegrityError as error:
+            # The replay comes to the same place, and decides what it means.
+            log.warning("agent %s: its session is not known: %s", recovery.agent_id, error)
+            return None
+    session: object = event.payload.get("session_id") if event else None
+    return session if isinstance(session, str) and session else None
 
 
 class _Loads(Protocol):

@@ -102,7 +102,12 @@ class SyncContext(BaseContext):
             return False
         state, version = self._agent.snapshot(), self._incarnation.last_version
         fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
-        self._persist(lambda: self._store.save_snapshot(agent_id, fence, state, version=version, schema=self._schema))
+        schema, origin = self._schema, self._incarnation.origin
+
+        def save() -> None:
+            self._store.save_snapshot(agent_id, fence, state, version=version, schema=schema, origin=origin)
+
+        self._persist(save)
         self._snapshot_taken()
         return True
 

@@ -14,8 +14,9 @@ from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Owner, RuntimeState
 from ares_celery.model.event import ANY, Event, ExpectedVersion, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
-from ares_celery.model.snapshot import Snapshot
 from ares_celery.store.administration import AuditStore
+from ares_celery.store.memory import MemoryManager
+from ares_celery.store.states import NO_SCHEMAS, KeptSnapshots, SnapshotStore
 from ares_celery.store.values import (
     AgentRead,
     Claimed,
@@ -35,6 +36,7 @@ from ares_celery.store.values import (
 )
 
 __all__ = [
+    "NO_SCHEMAS",
     "AgentRead",
     "AgentStore",
     "AsyncIncarnationStore",
@@ -48,9 +50,11 @@ __all__ = [
     "EventStore",
     "InboxMessage",
     "IncarnationStore",
+    "KeptSnapshots",
     "Lease",
     "LeaseChange",
     "Mailbox",
+    "MemoryManager",
     "NamespaceAdmin",
     "Rebased",
     "Renewal",
@@ -99,11 +103,29 @@ class AgentStore(Protocol):
         """
         ...
 
-    def claim(self, agent_id: AgentId, epoch: Epoch, *, token: str, owner: Owner, page: int) -> Claimed:
+    def claim(
+        self,
+        agent_id: AgentId,
+        epoch: Epoch,
+        *,
+        token: str,
+        owner: Owner,
+        page: int,
+        schemas: Mapping[str, int] = NO_SCHEMAS,
+    ) -> Claimed:
         """Takes the fence of this epoch, and loads what recovery needs, in one atomic call.
 
+        Args:
+            agent_id: Which agent.
+            epoch: Demanded to be the record's.
+            token: The claimer's own; the same one again gets the same answer.
+            owner: Who claims.
+            page: Most events of the answer.
+            schemas: The newest state schema that the claimer can load, by agent type.
+
         Raises:
-            FencedError: Not claimable: field ``reason`` is epoch, owned, not desired, early or deleted.
+            FencedError: Not claimable: field ``reason`` is epoch, owned, not desired, early, deleted, or schema: its
+                state was written by newer code, so that another worker has to take it.
         """
         ...
 
@@ -167,9 +189,37 @@ class IncarnationStore(Protocol):
         ...
 
     def save_snapshot(
-        self, agent_id: AgentId, fence: str, state: Mapping[str, Any], *, version: Version, schema: int
+        self,
+        agent_id: AgentId,
+        fence: str,
+        state: Mapping[str, Any],
+        *,
+        version: Version,
+        schema: int,
+        origin: str = "",
     ) -> None:
-        """Stores a snapshot, drops the oldest beyond ``snapshots_kept``. Raises FencedError, SnapshotTooLargeError."""
+        """Stores a snapshot, drops the oldest beyond ``snapshots_kept``. Raises FencedError, SnapshotTooLargeError.
+
+        Args:
+            agent_id: Whose state.
+            fence: Demanded to be equal to the record's.
+            state: JSON values.
+            version: The last event that it covers.
+            schema: Of the state; from now on only who can load it may claim the agent.
+            origin: What took it, see :func:`~ares_celery.model.snapshot.state_origin`.
+        """
+        ...
+
+    def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
+        """Notes what a state is that is saved elsewhere. Raises FencedError.
+
+        Args:
+            agent_id: Whose state.
+            fence: Demanded to be equal to the record's.
+            origin: As for :meth:`save_snapshot`.
+            schema: As for :meth:`save_snapshot`.
+            saved: ``<version>|<epoch>`` of the state that is safe there now; empty: it is about to be saved.
+        """
         ...
 
     def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
@@ -191,9 +241,20 @@ class AsyncIncarnationStore(Protocol):
         ...
 
     async def save_snapshot(
-        self, agent_id: AgentId, fence: str, state: Mapping[str, Any], *, version: Version, schema: int
+        self,
+        agent_id: AgentId,
+        fence: str,
+        state: Mapping[str, Any],
+        *,
+        version: Version,
+        schema: int,
+        origin: str = "",
     ) -> None:
         """See :meth:`IncarnationStore.save_snapshot`."""
+        ...
+
+    async def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
+        """See :meth:`IncarnationStore.note_state`."""
         ...
 
     async def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
@@ -257,22 +318,6 @@ class EventStore(Protocol):
 
     def close(self) -> None:
         """Every later call raises EventStoreClosedError."""
-        ...
-
-
-class SnapshotStore(Protocol):
-    """The seed's port: the newest state of an agent. A user may bring another one."""
-
-    def save(self, agent_id: str, state: Mapping[str, Any]) -> None:
-        """Stores a deep copy; the last write wins."""
-        ...
-
-    def load(self, agent_id: str) -> Mapping[str, Any] | None:
-        """The newest state that is intact; None when there is none."""
-        ...
-
-    def delete(self, agent_id: str) -> None:
-        """Forgets; of nothing is no error."""
         ...
 
 
@@ -372,7 +417,7 @@ class NamespaceAdmin(Protocol):
         ...
 
 
-class Store(AgentStore, IncarnationStore, Mailbox, NamespaceAdmin, AuditStore, Protocol):
+class Store(AgentStore, IncarnationStore, KeptSnapshots, Mailbox, NamespaceAdmin, AuditStore, Protocol):
     """Everything that one open namespace offers, in one object; safe to share between threads."""
 
     @property
@@ -385,8 +430,9 @@ class Store(AgentStore, IncarnationStore, Mailbox, NamespaceAdmin, AuditStore, P
         """Newest states."""
         ...
 
-    def stored_snapshots(self, agent_id: AgentId) -> list[Snapshot | DamagedSnapshot]:
-        """All kept snapshots, newest first, damaged ones included."""
+    @property
+    def memory(self) -> MemoryManager:
+        """What agents said and were told."""
         ...
 
     def wake_channel(self, identity: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from ares_celery.clock import micros
-from ares_celery.errors import FencedError, UnreadableRecordError
+from ares_celery.errors import EventIntegrityError, FencedError, UnreadableRecordError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Desired, Owner, Request, RuntimeState
 from ares_celery.model.audit import AuditNote, note_of
 from ares_celery.model.command import Deadline
+from ares_celery.model.event import Event
 from ares_celery.model.plan import Plan
+from ares_celery.model.snapshot import type_digest
 from ares_celery.store.base import (
     AgentRead,
     Claimed,
@@ -204,8 +206,9 @@ def claim(  # noqa: PLR0913 - the parts of one write
     start_timeout: timedelta,
     restore_timeout: timedelta,
     page: int,
+    schemas: Mapping[str, int],
 ) -> Call[Claimed]:
-    """Takes the fence of an epoch and loads what recovery needs."""
+    """Takes the fence of an epoch and loads what recovery needs; ``schemas`` by agent type."""
     shard = keys.shard_of(agent_id)
     return Call(
         lambda reply: _parse_claim(agent_id, epoch, page, reply),
@@ -229,6 +232,7 @@ def claim(  # noqa: PLR0913 - the parts of one write
             micros(start_timeout),
             page + 1,  # one more than wanted shows whether there are more
             micros(restore_timeout),
+            *(word for kind, schema in schemas.items() for word in (type_digest(kind), schema)),
         ),
     )
 
@@ -240,14 +244,25 @@ def _parse_claim(agent_id: AgentId, epoch: Epoch, page: int, reply: Sequence[Any
     record = read_record(agent_id, fields)
     if record is None:
         raise unknown_reply("claim", reply)
+    events = _undamaged(agent_id, entries[:page])
     return Claimed(
         record=record,
         now=instant(now),
         snapshot=None if blob is None else decode_snapshot(blob),
-        events=tuple(decode_entry(agent_id, entry) for entry in entries[:page]),
-        more=len(entries) > page,
+        events=events,
+        more=len(entries) > len(events),
         repeated=outcome == b"repeated",
     )
+
+
+def _undamaged(agent_id: AgentId, entries: Sequence[Any]) -> tuple[Event, ...]:
+    """The events before the first damaged one: the claim itself went well, and recovery reads on from there."""
+    events: list[Event] = []
+    try:
+        events.extend(decode_entry(agent_id, entry) for entry in entries)
+    except EventIntegrityError:
+        return tuple(events)
+    return tuple(events)
 
 
 def renew(
@@ -331,6 +346,9 @@ def delete_agent(
             keys.snapshots(agent_id),
             keys.inbox(agent_id),
             keys.audit(shard),
+            keys.damaged(agent_id),
+            keys.sessions(agent_id),
+            keys.memory(agent_id),
         ),
         args=(
             agent_id,

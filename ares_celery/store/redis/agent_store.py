@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from ares_celery.errors import UnreadableRecordError
@@ -13,6 +13,7 @@ from ares_celery.model.agent import AgentState, Owner
 from ares_celery.model.audit import note_of
 from ares_celery.model.plan import Plan
 from ares_celery.store.base import (
+    NO_SCHEMAS,
     AgentRead,
     Claimed,
     Committed,
@@ -98,7 +99,16 @@ class RedisAgentStore(Part):
         after = self.read(agent_id, op=op)
         return after.outcome or Committed(Epoch(0), 0, Version(0), after.now)
 
-    def claim(self, agent_id: AgentId, epoch: Epoch, *, token: str, owner: Owner, page: int) -> Claimed:
+    def claim(
+        self,
+        agent_id: AgentId,
+        epoch: Epoch,
+        *,
+        token: str,
+        owner: Owner,
+        page: int,
+        schemas: Mapping[str, int] = NO_SCHEMAS,
+    ) -> Claimed:
         """Takes the fence of this epoch, and loads what recovery needs, in one atomic call."""
         config = self._bound.config
         call = agent_calls.claim(
@@ -111,6 +121,7 @@ class RedisAgentStore(Part):
             start_timeout=config.start_timeout,
             restore_timeout=config.restore_timeout,
             page=page,
+            schemas=schemas,
         )
         return self._bound.client.run(call)
 

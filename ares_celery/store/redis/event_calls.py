@@ -1,4 +1,4 @@
-"""Calls about events and snapshots."""
+"""Calls about events."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import msgspec
 from ares_celery.errors import VersionConflictError
 from ares_celery.ids import Version
 from ares_celery.model.event import Event
-from ares_celery.model.snapshot import Snapshot
-from ares_celery.store.base import DamagedSnapshot
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.replies import as_texts, fenced, unknown_reply
 from ares_celery.store.redis.stored_events import EncodedEvent, decode_entry
-from ares_celery.store.redis.stored_snapshots import decode_snapshot
 
 __all__ = [
     "FEED_LENGTH",
@@ -24,12 +21,9 @@ __all__ = [
     "append_batch",
     "append_one",
     "append_outside",
-    "delete_snapshots",
     "list_streams",
     "read_events",
-    "read_snapshots",
     "read_version",
-    "save_snapshot",
 ]
 
 #: Pointers kept in a shard's feed, about (60 bytes each): a subscriber further behind gets a gap error.
@@ -171,35 +165,3 @@ def _parse_version(reply: bytes | None) -> int:
 def list_streams(keys: Keys, *, shard: int) -> Call[list[str]]:
     """Reads the ids of one shard's streams that have no record."""
     return Call(as_texts, args=("HKEYS", keys.streams(shard)))
-
-
-def save_snapshot(keys: Keys, *, agent_id: str, fence: str | None, head: bytes, blob: bytes, kept: int) -> Call[None]:
-    """Stores a snapshot; ``fence`` None means that nobody's fence is demanded."""
-    return Call(
-        lambda reply: _parse_save(agent_id, fence, reply),
-        script="save_snapshot",
-        keys=(keys.agent(agent_id), keys.snapshots(agent_id)),
-        args=(int(fence is not None), fence or "", head, blob, kept),
-    )
-
-
-def _parse_save(agent_id: str, fence: str | None, reply: Sequence[bytes]) -> None:
-    match reply:
-        case [b"done"]:
-            return
-        case [b"fenced"]:
-            raise fenced(agent_id, fence or "")
-        case _:
-            raise unknown_reply("save_snapshot", reply)
-
-
-def read_snapshots(keys: Keys, *, agent_id: str) -> Call[list[Snapshot | DamagedSnapshot]]:
-    """Reads all kept snapshots, newest first."""
-    return Call(
-        lambda reply: [decode_snapshot(blob) for blob in reply], args=("LRANGE", keys.snapshots(agent_id), 0, -1)
-    )
-
-
-def delete_snapshots(keys: Keys, *, agent_id: str) -> Call[Any]:
-    """Forgets all snapshots."""
-    return Call(lambda _: None, args=("UNLINK", keys.snapshots(agent_id)))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.store.base import InboxMessage, Reply
-from ares_celery.store.redis import event_calls, mailbox_calls, namespace_calls
+from ares_celery.store.redis import event_calls, mailbox_calls, namespace_calls, state_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.client import AsyncRedisClient
@@ -48,19 +48,20 @@ def _reply(bound: Bound, agent_id: AgentId, fence: str, message: InboxMessage, r
     return mailbox_calls.reply(bound.keys, agent_id=agent_id, fence=fence, message=message, answer=reply, limit=limit)
 
 
-def _state(agent_id: AgentId, fence: str, state: Mapping[str, Any], version: Version, schema: int) -> EncodedState:
-    return encode_state(agent_id, state, version=version, epoch=_epoch_of(agent_id, fence), schema=schema)
-
-
 def _save(bound: Bound, agent_id: AgentId, fence: str, state: EncodedState, now: Instant) -> Call[None]:
-    return event_calls.save_snapshot(
+    return state_calls.save_snapshot(
         bound.keys,
         agent_id=agent_id,
         fence=fence,
-        head=state.head,
+        state=state,
         blob=encode_snapshot(state, now),
         kept=bound.config.snapshots_kept,
     )
+
+
+def _note(bound: Bound, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str) -> Call[None]:
+    _epoch_of(agent_id, fence)
+    return state_calls.note_state(bound.keys, agent_id=agent_id, fence=fence, origin=origin, schema=schema, saved=saved)
 
 
 class RedisIncarnationStore(Part):
@@ -81,12 +82,25 @@ class RedisIncarnationStore(Part):
         return self._bound.client.run(event_calls.append_batch(self._bound.keys, append=append))
 
     def save_snapshot(
-        self, agent_id: AgentId, fence: str, state: Mapping[str, Any], *, version: Version, schema: int
+        self,
+        agent_id: AgentId,
+        fence: str,
+        state: Mapping[str, Any],
+        *,
+        version: Version,
+        schema: int,
+        origin: str = "",
     ) -> None:
         """Stores a snapshot and drops the oldest beyond ``snapshots_kept``."""
-        encoded = _state(agent_id, fence, state, version, schema)
+        epoch = _epoch_of(agent_id, fence)
+        encoded = encode_state(agent_id, state, version=version, epoch=epoch, schema=schema, origin=origin)
         now = self._bound.client.run(namespace_calls.server_time())
         self._bound.client.run(_save(self._bound, agent_id, fence, encoded, now))
+
+    def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
+        """Notes what a state is that is saved elsewhere."""
+        call = _note(self._bound, agent_id, fence, origin=origin, schema=schema, saved=saved)
+        self._bound.client.run(call)
 
     def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
         """Messages that were not consumed yet, oldest first."""
@@ -121,12 +135,25 @@ class AsyncRedisIncarnationStore:
         return await self._client.run(event_calls.append_batch(self._bound.keys, append=append))
 
     async def save_snapshot(
-        self, agent_id: AgentId, fence: str, state: Mapping[str, Any], *, version: Version, schema: int
+        self,
+        agent_id: AgentId,
+        fence: str,
+        state: Mapping[str, Any],
+        *,
+        version: Version,
+        schema: int,
+        origin: str = "",
     ) -> None:
         """Stores a snapshot and drops the oldest beyond ``snapshots_kept``."""
-        encoded = _state(agent_id, fence, state, version, schema)
+        epoch = _epoch_of(agent_id, fence)
+        encoded = encode_state(agent_id, state, version=version, epoch=epoch, schema=schema, origin=origin)
         now = await self._client.run(namespace_calls.server_time())
         await self._client.run(_save(self._bound, agent_id, fence, encoded, now))
+
+    async def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
+        """Notes what a state is that is saved elsewhere."""
+        call = _note(self._bound, agent_id, fence, origin=origin, schema=schema, saved=saved)
+        await self._client.run(call)
 
     async def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
         """Messages that were not consumed yet, oldest first."""

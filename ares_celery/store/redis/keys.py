@@ -77,6 +77,18 @@ class Keys:
         """List: the snapshots, newest first."""
         return self._of("snapshots", agent_id)
 
+    def damaged(self, agent_id: str) -> str:
+        """List: damaged snapshots that were set aside, newest first, bounded; delete_agent removes it."""
+        return self._of("damaged", agent_id)
+
+    def sessions(self, agent_id: str) -> str:
+        """Sorted set: session ids by the microsecond they began, bounded; delete_agent removes it."""
+        return self._of("sessions", agent_id)
+
+    def memory(self, agent_id: str) -> str:
+        """Hash: the messages of these sessions, bounded; delete_agent removes it."""
+        return self._of("memory", agent_id)
+
     def inbox(self, agent_id: str) -> str:
         """Stream: messages that were not consumed yet."""
         return self._of("inbox", agent_id)

@@ -17,7 +17,19 @@ from ares_celery.store.redis.json_values import decode_json
 __all__ = ["OWN_FIELDS", "Changes", "changes", "decode_record", "fields_of", "flat_fields", "read_record", "safe_text"]
 
 #: Fields that the scripts alone write: no plan changes them.
-OWN_FIELDS: Final = frozenset({"revision", "version", "created_at", "changed_at", "last_progress"})
+OWN_FIELDS: Final = frozenset(
+    {
+        "revision",
+        "version",
+        "created_at",
+        "changed_at",
+        "last_progress",
+        "state_of",
+        "state_schema",
+        "state_saved",
+        "refused",
+    }
+)
 
 #: A reason or an error text beyond this many characters is cut: a verdict must not fail because a message is huge.
 LONGEST_TEXT: Final = 4_000
@@ -43,6 +55,7 @@ _INTS: Final = (
     "running_since",
     "died_at",
     "last_progress",
+    "state_schema",
 )
 _TEXTS: Final = (
     "fence",
@@ -54,6 +67,9 @@ _TEXTS: Final = (
     "task_id",
     "result",
     "last_error",
+    "state_of",
+    "state_saved",
+    "refused",
 )
 #: Texts that may come from an exception, and be anything.
 _FOREIGN: Final = frozenset({"request_reason", "reason", "actor", "last_error"})

@@ -17,7 +17,17 @@ SCRIPT_NAMES: Final = tuple(sorted(file.name[:-4] for file in _FOLDER.iterdir() 
 #: Scripts by which data grows: at maxmemory the server refuses them. All others must work then too: leases are renewed,
 #: incarnations end and verdicts fall, whatever the memory.
 _GROWING: Final = frozenset(
-    {"append_one", "append_batch", "append_outside", "save_snapshot", "send", "reply", "open_namespace"}
+    {
+        "add_message",
+        "append_one",
+        "append_batch",
+        "append_outside",
+        "open_namespace",
+        "open_session",
+        "reply",
+        "save_snapshot",
+        "send",
+    }
 )
 _WORKS_AT_MAXMEMORY: Final = "#!lua flags=allow-oom\n"
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ares_celery.ids import Epoch, Version
 from ares_celery.store.base import DamagedSnapshot
-from ares_celery.store.redis import event_calls, namespace_calls
+from ares_celery.store.redis import event_calls, namespace_calls, state_calls
 from ares_celery.store.redis.bound import Part
 from ares_celery.store.redis.stored_snapshots import encode_snapshot, encode_state
 
@@ -33,11 +33,11 @@ class RedisSnapshotStore(Part):
         encoded = encode_state(agent_id, state, version=version, epoch=Epoch(0), schema=0)
         now = bound.client.run(namespace_calls.server_time())
         bound.client.run(
-            event_calls.save_snapshot(
+            state_calls.save_snapshot(
                 bound.keys,
                 agent_id=agent_id,
                 fence=None,
-                head=encoded.head,
+                state=encoded,
                 blob=encode_snapshot(encoded, now),
                 kept=bound.config.snapshots_kept,
             )
@@ -45,7 +45,7 @@ class RedisSnapshotStore(Part):
 
     def load(self, agent_id: str) -> Mapping[str, Any] | None:
         """The newest state that is intact; None when there is none."""
-        for snapshot in self._bound.client.run(event_calls.read_snapshots(self._bound.keys, agent_id=agent_id)):
+        for snapshot in self._bound.client.run(state_calls.read_snapshots(self._bound.keys, agent_id=agent_id)):
             if not isinstance(snapshot, DamagedSnapshot):
                 return snapshot.state
             _log.warning("a snapshot of agent %s is damaged (%s); an older one is used", agent_id, snapshot.problem)
@@ -53,4 +53,4 @@ class RedisSnapshotStore(Part):
 
     def delete(self, agent_id: str) -> None:
         """Forgets all of them; of nothing is no error."""
-        self._bound.client.run(event_calls.delete_snapshots(self._bound.keys, agent_id=agent_id))
+        self._bound.client.run(state_calls.delete_snapshots(self._bound.keys, agent_id=agent_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ares_celery.clock import Clock, SystemClock
@@ -10,8 +10,8 @@ from ares_celery.config import RuntimeConfig
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.ids import AgentId
 from ares_celery.model.snapshot import Snapshot
-from ares_celery.store.base import DamagedSnapshot, EventStore, SnapshotStore
-from ares_celery.store.redis import event_calls
+from ares_celery.store.base import DamagedSnapshot, EventStore, MemoryManager, SnapshotStore
+from ares_celery.store.redis import state_calls
 from ares_celery.store.redis.agent_store import RedisAgentStore
 from ares_celery.store.redis.audit import RedisAudit
 from ares_celery.store.redis.bound import Bound
@@ -21,6 +21,7 @@ from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.event_store import RedisEventStore
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
 from ares_celery.store.redis.mailbox import RedisMailbox
+from ares_celery.store.redis.memory_manager import RedisMemoryManager
 from ares_celery.store.redis.namespace import open_namespace
 from ares_celery.store.redis.namespace_admin import RedisNamespaceAdmin
 from ares_celery.store.redis.scripts import Scripts
@@ -61,6 +62,7 @@ class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisName
         self._errors = errors
         self._events = RedisEventStore(bound)
         self._snapshots = RedisSnapshotStore(bound)
+        self._memory = RedisMemoryManager(bound)
 
     @classmethod
     def connect(
@@ -126,9 +128,26 @@ class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisName
         """Newest states."""
         return self._snapshots
 
+    @property
+    def memory(self) -> MemoryManager:
+        """What agents said and were told."""
+        return self._memory
+
     def stored_snapshots(self, agent_id: AgentId) -> list[Snapshot | DamagedSnapshot]:
         """All kept snapshots, newest first, damaged ones included."""
-        return self._bound.client.run(event_calls.read_snapshots(self._bound.keys, agent_id=agent_id))
+        return self._bound.client.run(state_calls.read_snapshots(self._bound.keys, agent_id=agent_id))
+
+    def set_aside(
+        self, agent_id: AgentId, fence: str, damaged: Sequence[DamagedSnapshot], *, copies: bool = False
+    ) -> int:
+        """Moves damaged snapshots, newest first, where later ones do not push them out; returns how many."""
+        blobs = [one.raw for one in damaged]
+        call = state_calls.set_aside(self._bound.keys, agent_id=agent_id, fence=fence, blobs=blobs, copies=copies)
+        return self._bound.client.run(call)
+
+    def damaged_snapshots(self, agent_id: AgentId) -> list[DamagedSnapshot]:
+        """The damaged snapshots that recoveries have set aside, newest first."""
+        return self._bound.client.run(state_calls.read_damaged(self._bound.keys, agent_id=agent_id))
 
     def wake_channel(self, identity: str) -> str:
         """The channel on which a hosting process is told to look at an agent now; the message is the agent's id."""

@@ -1,4 +1,8 @@
-"""Snapshots as bytes, and back: ``<version>|<epoch>|<schema>|<time µs>|<sha256 of all the rest>|<state as JSON>``."""
+"""Snapshots as bytes, and back.
+
+``<version>|<epoch>|<schema>|<time µs>|<origin>|<sha256 of all the rest>|<state as JSON>``; the first ones were stored
+without an origin, and are read too.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,10 @@ __all__ = ["LARGEST_STATE", "EncodedState", "decode_snapshot", "encode_snapshot"
 #: Bytes; a snapshot is copied in Redis' only thread, so that one of this size already stops everybody for milliseconds.
 LARGEST_STATE: Final = 16 << 20
 
-_PARTS: Final = 6
+#: Numbers before origin and checksum.
+_NUMBERS: Final = 4
+#: Characters of a checksum; an origin is shorter.
+_CHECKSUM: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,7 @@ class EncodedState:
     version: Version
     epoch: Epoch
     schema: int
+    origin: str = ""
 
     @property
     def head(self) -> bytes:
@@ -37,7 +45,7 @@ class EncodedState:
 
 
 def encode_state(
-    agent_id: str, state: Mapping[str, Any], *, version: Version, epoch: Epoch, schema: int
+    agent_id: str, state: Mapping[str, Any], *, version: Version, epoch: Epoch, schema: int, origin: str = ""
 ) -> EncodedState:
     """Writes a state as JSON.
 
@@ -51,26 +59,32 @@ def encode_state(
     data, _ = encode_json(state, what="the snapshot", agent_id=agent_id)
     if len(data) > LARGEST_STATE:
         raise SnapshotTooLargeError(agent_id=agent_id, size=len(data), limit=LARGEST_STATE)
-    return EncodedState(data, version, epoch, schema)
+    return EncodedState(data, version, epoch, schema, origin)
 
 
 def encode_snapshot(state: EncodedState, now: Instant) -> bytes:
     """The bytes of a snapshot that was taken at ``now``."""
-    about = b"%s%d|%d|" % (state.head, state.schema, now)
+    about = b"%s%d|%d|%s|" % (state.head, state.schema, now, state.origin.encode())
     return b"%s%s|%s" % (about, _checksum(about, state.data), state.data)
 
 
 def decode_snapshot(blob: bytes) -> Snapshot | DamagedSnapshot:
     """Reads a snapshot; one whose bytes do not fit its checksum comes back as it is."""
-    parts = blob.split(b"|", _PARTS - 1)
-    if len(parts) != _PARTS:
+    *numbers, rest = blob.split(b"|", _NUMBERS)
+    origin, bar, data = rest.partition(b"|")
+    if len(numbers) != _NUMBERS or not bar:
         return DamagedSnapshot("it is cut off", blob)
-    *numbers, checksum, data = parts
     about = b"|".join(numbers) + b"|"
+    checksum = origin
+    if len(origin) == _CHECKSUM:
+        origin = b""
+    else:
+        about += origin + b"|"
+        checksum, _, data = data.partition(b"|")
     if _checksum(about, data) != checksum:
         return DamagedSnapshot("its checksum does not fit", blob)
     version, epoch, schema, now = map(int, numbers)
-    return Snapshot(decode_json(data), Version(version), Epoch(epoch), schema, Instant(now))
+    return Snapshot(decode_json(data), Version(version), Epoch(epoch), schema, Instant(now), origin.decode())
 
 
 def _checksum(about: bytes, data: bytes) -> bytes:

@@ -13,7 +13,8 @@ from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentRecord, AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.snapshot import Snapshot
-from ares_celery.runtime.recovery import PAGE, ReplayPolicy, recover_agent_state, recover_snapshot_or_events
+from ares_celery.runtime.recovery import Recovery, StateCode, recover_agent_state, recover_snapshot_or_events
+from ares_celery.runtime.replay import PAGE, ReplayPolicy
 from ares_celery.store.base import Claimed, DamagedSnapshot
 
 
@@ -33,15 +34,24 @@ class Source:
         self.kept = list(snapshots)
         self.pages = 0
         self.events = self
+        self.aside: list[DamagedSnapshot] = []
 
     def stored_snapshots(self, agent_id: AgentId) -> list[Snapshot | DamagedSnapshot]:
         return self.kept
+
+    def set_aside(
+        self, agent_id: AgentId, fence: str, damaged: Sequence[DamagedSnapshot], *, copies: bool = False
+    ) -> int:
+        self.aside += damaged
+        self.kept = [one for one in self.kept if one not in damaged]
+        return len(damaged)
 
     def read(self, stream_id: str, options: ReadOptions | None = None) -> tuple[Event, ...]:
         assert options is not None
         self.pages += 1
         found = [e for e in self.stored if options.from_version <= e.version <= options.to_version]
-        return tuple(found[: options.limit])
+        ordered = found if options.direction == "ascending" else found[::-1]
+        return tuple(ordered[: options.limit])
 
     def append(self, stream_id: str, events: Sequence[NewEvent], expected_version: Any = 0) -> tuple[Event, ...]:
         raise NotImplementedError
@@ -89,7 +99,8 @@ def snapshot(version: int, schema: int = 1) -> Snapshot:
 
 def recover(source: Source, agent: object, **policy: Any) -> Any:
     """Recovers as the host does."""
-    return recover_agent_state(source, source.claimed(), agent, schema=1, policy=ReplayPolicy(**policy))
+    recovery = Recovery(source, source.claimed(), StateCode("t"), ReplayPolicy(**policy))
+    return recover_agent_state(recovery, agent)
 
 
 def test_the_snapshot_is_used_and_only_the_events_after_it_are_applied() -> None:
@@ -127,7 +138,7 @@ def test_a_missing_event_is_never_papered_over(missing: int) -> None:
     record = AgentRecord(AgentSpec(id="a", type="t"), version=Version(claimed_last))
     claimed = Claimed(record, Instant(0), None, tuple(source.stored), more=False)
     with pytest.raises(EventIntegrityError) as caught:
-        recover_agent_state(source, claimed, agent, schema=1, policy=ReplayPolicy())
+        recover_agent_state(Recovery(source, claimed, StateCode("t")), agent)
     assert caught.value.fields["version"] == missing
 
 

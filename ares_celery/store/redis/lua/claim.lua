@@ -15,11 +15,12 @@
 -- ARGV[8] microseconds until the recovery of a first start counts as hung
 -- ARGV[9] most events of the reply
 -- ARGV[10] microseconds until the recovery of a resurrection counts as hung
+-- ARGV[11+] for each agent type that the claimer knows: its digest, the newest schema of its state that it can load
 -- Reply: {'claimed' | 'repeated', now, record as flat field list, newest snapshot or nil, events after it}
 --        or {'refused', reason}.
 
 local record = redis.call('HMGET', KEYS[1], 'epoch', 'fence', 'state', 'desired', 'claimable_after', 'owner_identity',
-  'incarnation', 'attempt', 'revision')
+  'incarnation', 'attempt', 'revision', 'state_of', 'state_schema', 'nudges')
 if not record[9] then
   return {'refused', 'deleted'}
 end
@@ -39,6 +40,18 @@ if not repeated then
   elseif tonumber(record[5] or '0') > tonumber(now) then
     return {'refused', 'early'}
   end
+  for i = 11, #ARGV, 2 do
+    if ARGV[i] == record[10] and tonumber(record[11] or '0') > tonumber(ARGV[i + 1]) then
+      -- Newer code has written its state. Another worker may have that code: soon at first, later rarely.
+      redis.call('HSET', KEYS[1], 'refused', 'schema|' .. ARGV[2])
+      local nudge = redis.call('ZSCORE', KEYS[3], 'nudge|' .. ARGV[1])
+      local soon = tonumber(now) + 1000000
+      if nudge and tonumber(nudge) > soon and tonumber(record[12] or '0') < 20 then
+        redis.call('ZADD', KEYS[3], string.format('%.0f', soon), 'nudge|' .. ARGV[1])
+      end
+      return {'refused', 'schema'}
+    end
+  end
   local function raised(number)
     return string.format('%.0f', tonumber(number or '0') + 1)
   end
@@ -49,7 +62,7 @@ if not repeated then
     redis.call('ZREM', KEYS[4], record[6] .. '|' .. ARGV[1])
   end
   redis.call('ZADD', KEYS[4], 0, ARGV[4] .. '|' .. ARGV[1])
-  redis.call('HDEL', KEYS[1], 'running_since', 'claimable_after', 'next_attempt_at', 'nudges')
+  redis.call('HDEL', KEYS[1], 'running_since', 'claimable_after', 'next_attempt_at', 'nudges', 'refused')
   redis.call('HSET', KEYS[1], 'fence', ARGV[3], 'owner_identity', ARGV[4], 'owner_worker', ARGV[5],
     'owner_task_id', ARGV[6], 'incarnation', raised(record[7]), 'attempt', raised(record[8]),
     'revision', raised(record[9]), 'claimed_at', now)
@@ -61,7 +74,8 @@ end
 local snapshot = redis.call('LINDEX', KEYS[6], 0)
 local covered = snapshot and string.match(snapshot, '^(%d+)|')
 local first = '-'
-if covered then
+-- Longer than any version: a damaged snapshot, which tells nothing.
+if covered and #covered <= 16 then
   first = string.format('%.0f', tonumber(covered) + 1)
 end
 return {

@@ -8,6 +8,9 @@
 -- KEYS[7]  snapshots   list    the agent's snapshots
 -- KEYS[8]  inbox       stream  the agent's messages
 -- KEYS[9]  audit       stream  who asked for what, and why; it outlives the agent
+-- KEYS[10] damaged     list    its damaged snapshots
+-- KEYS[11] sessions    zset    its sessions
+-- KEYS[12] memory      hash    their messages
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string
@@ -33,7 +36,7 @@ if record[3] then
   redis.call('ZREM', KEYS[4], record[3] .. '|' .. ARGV[1])
 end
 redis.call('ZREM', KEYS[5], ARGV[1])
-redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
+redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8], KEYS[10], KEYS[11], KEYS[12])
 redis.call('SET', KEYS[2], '0|0|0|' .. now, 'EX', ARGV[4])
 if ARGV[5] ~= '' and record[1] then
   redis.call('XADD', KEYS[9], 'MAXLEN', '~', ARGV[6], '*', 'd', ARGV[5], 't', now)

@@ -6,6 +6,8 @@
 -- ARGV[3] how the snapshot begins, <version>|<epoch>|
 -- ARGV[4] the snapshot
 -- ARGV[5] how many are kept
+-- ARGV[6] digest of the agent type whose state it is, empty: not known
+-- ARGV[7] schema of the state
 -- Reply: {'done'} or {'fenced'}.
 
 if ARGV[1] == '1' and redis.call('HGET', KEYS[1], 'fence') ~= ARGV[2] then
@@ -18,4 +20,7 @@ else
   redis.call('LPUSH', KEYS[2], ARGV[4])
 end
 redis.call('LTRIM', KEYS[2], 0, tonumber(ARGV[5]) - 1)
+if ARGV[6] ~= '' then
+  redis.call('HSET', KEYS[1], 'state_of', ARGV[6], 'state_schema', ARGV[7])
+end
 return {'done'}

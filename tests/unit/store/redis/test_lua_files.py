@@ -18,12 +18,20 @@ from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.plan import Plan
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
-from ares_celery.store.redis import agent_calls, audit_calls, event_calls, mailbox_calls, namespace_calls
+from ares_celery.store.redis import (
+    agent_calls,
+    audit_calls,
+    event_calls,
+    mailbox_calls,
+    namespace_calls,
+    state_calls,
+)
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.namespace_calls import StoredRuntime
 from ares_celery.store.redis.scripts import SCRIPT_NAMES, Scripts
 from ares_celery.store.redis.stored_events import encode_events
+from ares_celery.store.redis.stored_snapshots import EncodedState
 
 FOLDER = Path(__file__).parents[4] / "ares_celery/store/redis/lua"
 KEYS = Keys("ares", 16)
@@ -57,6 +65,7 @@ def calls() -> Iterator[Call[Any]]:
         start_timeout=timedelta(1),
         restore_timeout=timedelta(1),
         page=1,
+        schemas={"counter": 1},
     )
     yield agent_calls.renew(
         KEYS, shard=1, leases=[Lease(AGENT, "1|t", 0), Lease(AGENT, "1|t", 0)], lease_ttl=timedelta(1)
@@ -66,7 +75,14 @@ def calls() -> Iterator[Call[Any]]:
     yield event_calls.append_one(KEYS, append=append)
     yield event_calls.append_batch(KEYS, append=append)
     yield event_calls.append_outside(KEYS, stream_id=AGENT, events=events, expected=None)
-    yield event_calls.save_snapshot(KEYS, agent_id=AGENT, fence="1|t", head=b"1|1|", blob=b"", kept=3)
+    state = EncodedState(b"{}", Version(1), Epoch(1), 1)
+    yield state_calls.save_snapshot(KEYS, agent_id=AGENT, fence="1|t", state=state, blob=b"", kept=3)
+    yield state_calls.note_state(KEYS, agent_id=AGENT, fence="1|t", origin="", schema=1, saved="1|1")
+    yield state_calls.delete_snapshots(KEYS, agent_id=AGENT)
+    yield state_calls.set_aside(KEYS, agent_id=AGENT, fence="1|t", blobs=[b"x"], copies=False)
+    yield state_calls.open_session(KEYS, agent_id=AGENT, session_id="s")
+    yield state_calls.add_message(KEYS, agent_id=AGENT, session_id="s", message_id="m", data=b"{}")
+    yield state_calls.read_messages(KEYS, agent_id=AGENT, session_id="s")
     yield mailbox_calls.send(KEYS, agent_id=AGENT, message_id="m1", body=1, wants_reply=True, limit=10)
     yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"), limit=100)
     yield namespace_calls.open_namespace(KEYS, schema=1, config="{}")
@@ -158,10 +174,12 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
     flagged, plain = Scripts(flags=True), Scripts(flags=False)
     growing = {name for name in SCRIPT_NAMES if not flagged.text(name).startswith("#!lua flags=allow-oom\n")}
     assert growing == {
+        "add_message",
         "append_one",
         "append_batch",
         "append_outside",
         "open_namespace",
+        "open_session",
         "reply",
         "save_snapshot",
         "send",

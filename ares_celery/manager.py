@@ -35,6 +35,7 @@ from ares_celery.runtime.callers import apply_asked, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.handle import AgentHandle
 from ares_celery.runtime.queries import AgentQueries, Ports
+from ares_celery.runtime.state_access import StateAccess
 from ares_celery.store.base import EventStore, SnapshotStore
 from ares_celery.supervision.killing import kill_hosting_process
 from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime, stop_runtime
@@ -46,7 +47,7 @@ _STARTED = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKE
 _RESTING = frozenset(set(AgentState) - LIVE)
 
 
-class CoreManager(Administration, AgentQueries):
+class CoreManager(Administration, StateAccess, AgentQueries):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 
     Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.
@@ -90,7 +91,7 @@ class CoreManager(Administration, AgentQueries):
     @property
     def snapshots(self) -> SnapshotStore:
         """The newest states."""
-        return self._ports.store.snapshots
+        return self.state_sources.snapshots or self._ports.store.snapshots
 
     @property
     def config(self) -> RuntimeConfig:
@@ -115,6 +116,7 @@ class CoreManager(Administration, AgentQueries):
         if self._started:
             raise RuntimeAlreadyStartedError
         start_runtime(self._ports.store, self._ports.committer, reason=reason, actor=actor or me())
+        self._hand_over_events()
         self._started = True
 
     def stop(self, *, reason: str = "", actor: str = "") -> None:

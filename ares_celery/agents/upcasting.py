@@ -61,11 +61,11 @@ class Upcasters:
         if step is None:
             problem = f"there is no upcaster; write one with @upcaster({agent_type!r}, from_version={version})"
             raise AgentTypeError(type=agent_type, problem=problem)
-        given: object = step(state)
-        if not isinstance(given, Mapping):
+        given = step(state)
+        if not isinstance(cast("object", given), Mapping):
             problem = f"{_origin(step)} returned a {type(given).__name__}, not a mapping"
             raise AgentTypeError(type=agent_type, problem=problem)
-        return dict(cast("Mapping[str, Any]", given))
+        return dict(given)
 
 
 def _origin(function: Callable[..., Any]) -> str:

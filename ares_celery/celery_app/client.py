@@ -6,15 +6,13 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from typing_extensions import override
-
 from ares_celery.agents.registry import REGISTRY, Registry
 from ares_celery.clock import Clock
 from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.errors import EventStoreClosedError
 from ares_celery.manager import CoreManager
 from ares_celery.runtime.commits import Committer
-from ares_celery.store.base import SnapshotStore, Store
+from ares_celery.store.base import MemoryManager, SnapshotStore, Store
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -39,7 +37,7 @@ class Manager(CoreManager):
         broker_url: str | None = None,
         namespace: str | None = None,
         app: Celery | None = None,
-        memory: Any = None,  # noqa: ANN401 - the MemoryManager port comes with cognitive recovery
+        memory: MemoryManager | None = None,
         snapshot_store: SnapshotStore | None = None,
         clock: Clock | None = None,
         registry: Registry = REGISTRY,
@@ -53,8 +51,8 @@ class Manager(CoreManager):
             broker_url: Where messages go; default the same store.
             namespace: Default ARES_NAMESPACE, else ``ares``.
             app: A Celery app to send with; default one of its own.
-            memory: Reserved for cognitive recovery.
-            snapshot_store: Instead of the namespace's own store of snapshots, for reads through ``snapshots``.
+            memory: Instead of the namespace's own memory manager; start() hands it the event store.
+            snapshot_store: Instead of the namespace's own store of snapshots, see :meth:`with_snapshot_store`.
             clock: Injected in tests.
             registry: The agent types that this process knows.
             may_run: start() and stop() of the whole runtime are allowed.
@@ -63,8 +61,7 @@ class Manager(CoreManager):
             InvalidSettingError: A setting is wrong; the text names it.
         """
         settings = ProcessSettings.from_env(redis_url=redis_url, broker_url=broker_url, namespace=namespace)
-        self._memory = memory
-        self._snapshot_store = snapshot_store
+        self.state_sources.memory, self.state_sources.snapshots = memory, snapshot_store
         ports = _OpenOnUse(settings, config, app, clock)
         super().__init__(ports, registry=registry, clock=clock, may_run=may_run)
 
@@ -77,16 +74,6 @@ class Manager(CoreManager):
     def connect(cls, **given: Any) -> Self:  # noqa: ANN401 - those of the constructor
         """The same for services: its start() and stop() raise RuntimePermissionError."""
         return cls(may_run=False, **given)
-
-    def with_snapshot_store(self, store: SnapshotStore) -> Self:
-        """Uses another store of snapshots for reads through ``snapshots``; returns the manager itself."""
-        self._snapshot_store = store
-        return self
-
-    @property
-    @override
-    def snapshots(self) -> SnapshotStore:
-        return self._snapshot_store or super().snapshots
 
 
 def connect(**given: Any) -> Manager:  # noqa: ANN401 - those of Manager

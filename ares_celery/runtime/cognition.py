@@ -83,9 +83,10 @@ class Cognition:
 def _as_state(message: object) -> dict[str, Any]:
     if isinstance(message, ConversationMessage):
         return message.as_state()
+    kind = type(message).__name__
     given = dict(cast("Mapping[str, Any]", message)) if isinstance(message, Mapping) else {}
     if not isinstance(given.get("role"), str):
-        raise TypeError(f"a {type(message).__name__} is no ConversationMessage and no mapping with a role")
+        raise TypeError(f"a {kind} is no ConversationMessage and no mapping with a role")
     return given
 
 

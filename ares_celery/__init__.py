@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StatefulAgent,
     )
     from ares_celery.agents.registry import agent
+    from ares_celery.agents.summariser import Summariser, summariser
     from ares_celery.agents.upcasting import upcaster
     from ares_celery.celery_app.client import Manager, connect
     from ares_celery.celery_app.factory import create_app
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         BudgetExceededError,
         ChaosDisabledError,
         CheckpointSchemaVersionError,
+        EventGapError,
         EventIntegrityError,
         EventStoreClosedError,
         EventTooLargeError,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         FencedSignal,
         InvalidAgentIdError,
         InvalidConfigError,
+        InvalidCursorError,
         InvalidSettingError,
         LeaseLostError,
         LLMUnavailableError,
@@ -83,15 +86,28 @@ if TYPE_CHECKING:
     from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState, Desired, RestartType, RuntimeState
     from ares_celery.model.audit import AuditEntry
     from ares_celery.model.conversation import ConversationMessage
-    from ares_celery.model.event import ANY, EMPTY, Event, EventType, ExpectedVersion, NewEvent, ReadOptions
+    from ares_celery.model.event import (
+        ANY,
+        BEGINNING,
+        EMPTY,
+        Event,
+        EventFilter,
+        EventType,
+        ExpectedVersion,
+        NewEvent,
+        ReadOptions,
+    )
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
+    from ares_celery.model.summary import Outcome, Summary
+    from ares_celery.runtime.compaction import CompactionReport
     from ares_celery.runtime.contract import Runtime
     from ares_celery.runtime.handle import AgentHandle
     from ares_celery.runtime.integrity import Violation, find_violations, integrity_digest
     from ares_celery.runtime.recovery import recover_snapshot_or_events
     from ares_celery.runtime.worker_hooks import worker_memory, worker_snapshot_store
     from ares_celery.store.base import EventStore, MemoryManager, SnapshotStore
+    from ares_celery.store.subscriptions import Subscription
 
 __all__ = [  # noqa: RUF022 - grouped by use
     # Writing an agent
@@ -127,11 +143,15 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "default_config",
     # Stores
     "ANY",
+    "BEGINNING",
     "EMPTY",
+    "CompactionReport",
+    "EventFilter",
     "EventStore",
     "EventType",
     "ExpectedVersion",
     "NewEvent",
+    "Outcome",
     "ReadOptions",
     "Snapshot",
     "ConversationMessage",
@@ -143,6 +163,10 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "recover_snapshot_or_events",
     "worker_memory",
     "worker_snapshot_store",
+    "Subscription",
+    "Summariser",
+    "Summary",
+    "summariser",
     # Errors
     "AgentAlreadyRegisteredError",
     "AgentFailedError",
@@ -155,12 +179,14 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "BudgetExceededError",
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
+    "EventGapError",
     "EventIntegrityError",
     "EventStoreClosedError",
     "EventTooLargeError",
     "FencedError",
     "InvalidAgentIdError",
     "InvalidConfigError",
+    "InvalidCursorError",
     "InvalidSettingError",
     "LLMUnavailableError",
     "LeaseLostError",
@@ -209,21 +235,35 @@ _HOMES: Final = {
     ),
     "ares_celery.agents.registry": ("agent",),
     "ares_celery.agents.upcasting": ("upcaster",),
+    "ares_celery.agents.summariser": ("Summariser", "summariser"),
     "ares_celery.celery_app.client": ("Manager", "connect"),
     "ares_celery.celery_app.factory": ("create_app",),
     "ares_celery.config": ("ProcessSettings", "RuntimeConfig", "default_config"),
     "ares_celery.model.agent": ("AgentInfo", "AgentSpec", "AgentState", "Desired", "RestartType", "RuntimeState"),
     "ares_celery.model.audit": ("AuditEntry",),
     "ares_celery.model.conversation": ("ConversationMessage",),
-    "ares_celery.model.event": ("ANY", "EMPTY", "Event", "EventType", "ExpectedVersion", "NewEvent", "ReadOptions"),
+    "ares_celery.model.event": (
+        "ANY",
+        "BEGINNING",
+        "EMPTY",
+        "Event",
+        "EventFilter",
+        "EventType",
+        "ExpectedVersion",
+        "NewEvent",
+        "ReadOptions",
+    ),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),
+    "ares_celery.model.summary": ("Outcome", "Summary"),
+    "ares_celery.runtime.compaction": ("CompactionReport",),
     "ares_celery.runtime.contract": ("Runtime",),
     "ares_celery.runtime.handle": ("AgentHandle",),
     "ares_celery.runtime.integrity": ("Violation", "find_violations", "integrity_digest"),
     "ares_celery.runtime.recovery": ("recover_snapshot_or_events",),
     "ares_celery.runtime.worker_hooks": ("worker_memory", "worker_snapshot_store"),
     "ares_celery.store.base": ("EventStore", "MemoryManager", "SnapshotStore"),
+    "ares_celery.store.subscriptions": ("Subscription",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -20,7 +20,7 @@ __all__ = ["ProcessSettings", "RuntimeConfig", "default_config"]
 
 _ZERO = timedelta(0)
 #: Duration fields in which zero has a meaning.
-_MAY_BE_ZERO = frozenset({"startup_grace", "restart_period"})
+_MAY_BE_ZERO = frozenset({"startup_grace", "restart_period", "summary_ttl"})
 
 
 class RuntimeConfig(BaseModel):
@@ -89,6 +89,16 @@ class RuntimeConfig(BaseModel):
     drain_timeout: Duration = timedelta(seconds=20)
     #: Largest event payload in bytes.
     max_event_bytes: Annotated[Size, Field(ge=1)] = 1 << 20
+    #: Events of a stream that are not in a summary yet; with more, all but the newest are summarised.
+    compaction_threshold: int = 500
+    #: The newest events, which stay out of summaries; below compaction_threshold.
+    compaction_keep: Annotated[int, Field(ge=0)] = 100
+    #: Summaries of one stream that are kept, the newest.
+    summaries_kept: Annotated[int, Field(ge=1, le=1000)] = 50
+    #: How long a summary is kept; 0 = for ever. The newest of a stream is always kept.
+    summary_ttl: Duration = timedelta(days=30)
+    #: Summarised events are removed, of an agent those up to its oldest kept snapshot.
+    trim_events: bool = False
     #: How long finished checkpoints are kept.
     checkpoint_retention: Duration = timedelta(hours=24)
     #: Parts the keys are spread over; fixed when the namespace is made.
@@ -126,10 +136,25 @@ class RuntimeConfig(BaseModel):
             integrity: str = ...,
             drain_timeout: timedelta | float | str = ...,
             max_event_bytes: int | str = ...,
+            compaction_threshold: int = ...,
+            compaction_keep: int = ...,
+            summaries_kept: int = ...,
+            summary_ttl: timedelta | float | str = ...,
+            trim_events: bool = ...,
             checkpoint_retention: timedelta | float | str = ...,
             shards: int = ...,
             chaos: bool = ...,
         ) -> None: ...
+
+    @field_validator("summary_ttl", mode="after")
+    @classmethod
+    def _kept_for_ever(cls, value: timedelta) -> timedelta:
+        return max(value, _ZERO)
+
+    @field_validator("compaction_threshold", mode="after")
+    @classmethod
+    def _threshold_default(cls, value: int) -> int:
+        return value if value > 0 else 500
 
     @field_validator("*", mode="after")
     @classmethod
@@ -154,6 +179,9 @@ class RuntimeConfig(BaseModel):
         if self.snapshot_every_events >= self.max_replay_events:
             problem = f"must stay below max_replay_events ({self.max_replay_events})"
             raise _misfit("snapshot_every_events", self.snapshot_every_events, problem)
+        if self.compaction_keep >= self.compaction_threshold:
+            problem = f"must stay below compaction_threshold ({self.compaction_threshold})"
+            raise _misfit("compaction_keep", self.compaction_keep, problem)
         return self
 
     @classmethod

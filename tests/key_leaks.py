@@ -29,6 +29,7 @@ OWNED_KINDS: dict[str, str] = {
     "snapshots": "the last few are kept; delete_agent removes it",
     "state": "its members are: each agent is in one of them",
     "streams": "delete_agent or a birth takes its field over",
+    "summaries": "the last few are kept; delete_agent removes it",
     "types": "bounded by the agent types of the deployment",
 }
 

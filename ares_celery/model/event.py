@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Literal, NewType
+from typing import Any, Final, Literal, NewType, cast
 
 import msgspec
 
+from ares_celery.errors import InvalidSettingError
 from ares_celery.ids import Version
 
 __all__ = [
     "ANY",
+    "BEGINNING",
     "EMPTY",
     "NO_METADATA",
     "RUNTIME_MODULE",
     "Event",
+    "EventFilter",
     "EventType",
     "ExpectedVersion",
     "NewEvent",
@@ -31,6 +34,9 @@ ExpectedVersion = NewType("ExpectedVersion", int)
 ANY: Final = ExpectedVersion(0)
 #: Append only to a stream without events.
 EMPTY: Final = ExpectedVersion(-(2**31))
+
+#: The cursor before all events that are kept.
+BEGINNING: Final = "beginning"
 
 NO_METADATA: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -62,6 +68,7 @@ class EventType(StrEnum):
     REPLAY_TRUNCATED = "replay.truncated"
     RECOVERY_DEGRADED = "recovery.degraded"
     STORE_ROLLED_BACK = "store.rolled_back"
+    EVENT_SUMMARY = "event.summary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,7 @@ class ReadOptions:
         limit: At most so many events; 0 = all.
         direction: ascending (default) or descending by version.
         since: Only events of this time or later, inclusive.
+        summaries: A stream whose events were all trimmed gives its summaries instead, as ``event.summary`` events.
     """
 
     from_version: int = 0
@@ -115,6 +123,53 @@ class ReadOptions:
     limit: int = 0
     direction: Literal["ascending", "descending"] = "ascending"
     since: datetime | None = None
+    summaries: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses a time without zone: it would mean another moment on each machine."""
+        _demand_zone(self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events a subscriber wants to see; what is left out does not matter.
+
+    Attributes:
+        streams: Ids of streams (agents); None = all.
+        types: Types of events, by their whole name; None = all.
+        since: Only events of this time or later, inclusive.
+
+    Raises:
+        InvalidSettingError: A text instead of a collection, an empty collection, or a time without zone.
+
+    Example:
+        >>> EventFilter(streams=["counter-1"], types=[EventType.AGENT_STOPPED]).types
+        frozenset({<EventType.AGENT_STOPPED: 'agent.stopped'>})
+    """
+
+    streams: Collection[str] | None = None
+    types: Collection[str] | None = None
+    since: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Takes copies, so that nobody changes the filter later."""
+        for name in ("streams", "types"):
+            value = cast("Collection[str] | None", getattr(self, name))
+            if isinstance(value, str):
+                problem = f"a text is no collection; for one name write [{value!r}]"
+                raise InvalidSettingError(field=name, value=value, problem=problem)
+            if value is None:
+                continue
+            if not value:
+                problem = "it is empty, so nothing would ever come; None means all"
+                raise InvalidSettingError(field=name, value="[]", problem=problem)
+            object.__setattr__(self, name, frozenset(value))
+        _demand_zone(self.since)
+
+
+def _demand_zone(since: datetime | None) -> None:
+    if since is not None and since.utcoffset() is None:
+        raise InvalidSettingError(field="since", value=str(since), problem="a time needs its zone, such as UTC")
 
 
 def is_runtime_event(event: Event) -> bool:

@@ -145,7 +145,7 @@ class AsyncContext(BaseContext):
 
     async def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
         """Events that others wrote meanwhile: they come first, as on replay."""
-        options = ReadOptions(from_version=before + 1, to_version=first - 1)
+        options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
         return await self._persist(lambda: self._store.read(self._incarnation.agent_id, options))
 
     async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:

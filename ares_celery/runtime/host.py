@@ -30,6 +30,8 @@ from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Fin
 from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.async_body import AsyncBody
 from ares_celery.runtime.commits import Applied, Committer
+from ares_celery.runtime.compaction import Compactor
+from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Yielded, agent_failed
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.runtime.interrupts import Interrupts
@@ -113,6 +115,7 @@ class ProcessHost:
         self._lock = threading.Lock()
         self._loop: LoopThread | None = None
         self._async_store: AsyncIncarnationStore | None = None
+        self._compaction = CompactionDuty(Compactor(store.events, config).compact, config)
         self._keeper = LeaseKeeper(store, self._hosted, config, self._clock, on_beat=self._on_beat)
         self._keeper.start()
         if wakeups is not None:
@@ -195,6 +198,7 @@ class ProcessHost:
     def close(self) -> None:
         """Ends the threads; what still runs is left to its lease."""
         self._keeper.close()
+        self._compaction.close()
         if self._wakeups is not None:
             self._wakeups.close()
         if self._loop is not None:
@@ -405,6 +409,7 @@ class ProcessHost:
             over = [interrupts for one, interrupts in self._recovering.values() if one.fenced]
         for body in bodies:
             body.pulse(loop_age)
+        self._compaction.look(self._hosted.all())
         for interrupts in over:
             interrupts.send(FencedSignal)
 

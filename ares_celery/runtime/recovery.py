@@ -17,7 +17,7 @@ from ares_celery.model.snapshot import Snapshot, changed_since
 from ares_celery.runtime.cognition import SESSION_CREATED, Cognition, build_cognitive_state
 from ares_celery.runtime.elsewhere import SnapshotsElsewhere
 from ares_celery.runtime.replay import History, Patience, ReplayPolicy, at_once, replay_events, replayable
-from ares_celery.store.base import Claimed, DamagedSnapshot, EventStore
+from ares_celery.store.base import Claimed, DamagedSnapshot, EventReader
 
 __all__ = [
     "Recovered",
@@ -36,7 +36,7 @@ class RecoverySource(Protocol):
     """What recovery reads, and where it puts damaged snapshots."""
 
     @property
-    def events(self) -> EventStore:
+    def events(self) -> EventReader:
         """The streams."""
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 from ares_celery.agents.contract import Applier, Replayer
@@ -13,7 +13,7 @@ from ares_celery.ids import AgentId, Version
 from ares_celery.model.command import Finding
 from ares_celery.model.event import Event, EventType, ReadOptions, is_runtime_event
 from ares_celery.runtime.integrity import Violation
-from ares_celery.store.base import EventStore
+from ares_celery.store.base import EventReader
 
 __all__ = ["PAGE", "History", "Patience", "ReplayPolicy", "at_once", "replay_events", "replayable"]
 
@@ -70,7 +70,7 @@ class History:
     """
 
     def __init__(
-        self, events: EventStore, agent_id: AgentId, last: Version, *, forgive: bool, patience: Patience = at_once
+        self, events: EventReader, agent_id: AgentId, last: Version, *, forgive: bool, patience: Patience = at_once
     ) -> None:
         self._events = events
         self._agent_id = agent_id
@@ -132,7 +132,9 @@ class History:
         return self._read_by(ReadOptions(from_version=position + 1, to_version=last, limit=PAGE))
 
     def _read_by(self, options: ReadOptions) -> tuple[Event, ...]:
-        return self._patience(lambda: self._events.read(self._agent_id, options))
+        # A summary must never stand in for an event here.
+        events_only = replace(options, summaries=False)
+        return self._patience(lambda: self._events.read(self._agent_id, events_only))
 
     def _violated(self, violation: Violation, problem: str) -> None:
         if not self._forgive:

@@ -156,7 +156,7 @@ class SyncContext(BaseContext):
 
     def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
         """Events that others wrote meanwhile: they come first, as on replay."""
-        options = ReadOptions(from_version=before + 1, to_version=first - 1)
+        options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
         return self._persist(lambda: self._store.events.read(self._incarnation.agent_id, options))
 
     def _persist(self, call: Callable[[], T]) -> T:

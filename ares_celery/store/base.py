@@ -12,11 +12,13 @@ from typing import Any, Protocol
 from ares_celery.config import RuntimeConfig
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Owner, RuntimeState
-from ares_celery.model.event import ANY, Event, ExpectedVersion, NewEvent, ReadOptions
+from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.store.administration import AuditStore
 from ares_celery.store.memory import MemoryManager
 from ares_celery.store.states import NO_SCHEMAS, KeptSnapshots, SnapshotStore
+from ares_celery.store.streams import EventReader, EventStore
+from ares_celery.store.subscriptions import Subscription
 from ares_celery.store.values import (
     AgentRead,
     Claimed,
@@ -47,6 +49,7 @@ __all__ = [
     "DamagedSnapshot",
     "DueDeadline",
     "DueShard",
+    "EventReader",
     "EventStore",
     "InboxMessage",
     "IncarnationStore",
@@ -62,6 +65,7 @@ __all__ = [
     "RuntimeRead",
     "SnapshotStore",
     "Store",
+    "Subscription",
 ]
 
 
@@ -152,7 +156,8 @@ class AgentStore(Protocol):
     def counters(self) -> dict[str, int]:
         """The namespace's counters.
 
-        Named deaths, restarts, manual_restarts, parked, completed, failed_attempts and clock_steps.
+        Named deaths, restarts, manual_restarts, parked, completed, failed_attempts and clock_steps; summaries,
+        summariser_failures and events_trimmed.
         """
         ...
 
@@ -292,32 +297,6 @@ class Mailbox(Protocol):
 
     def wait_reply(self, agent_id: AgentId, message_id: str, *, timeout: float) -> Reply | None:
         """The answer, or None when there is none within ``timeout`` seconds. Does not consume it."""
-        ...
-
-
-class EventStore(Protocol):
-    """Streams of events; one an agent, named by its id."""
-
-    def append(
-        self, stream_id: str, events: Sequence[NewEvent], expected_version: ExpectedVersion = ANY
-    ) -> tuple[Event, ...]:
-        """Appends from outside an incarnation. Raises VersionConflictError, StreamNotFoundError (empty id)."""
-        ...
-
-    def read(self, stream_id: str, options: ReadOptions | None = None) -> tuple[Event, ...]:
-        """Reads part of a stream; an unknown stream is empty."""
-        ...
-
-    def read_all(self, options: ReadOptions | None = None) -> tuple[Event, ...]:
-        """Reads all streams, ordered by (time, version)."""
-        ...
-
-    def stream_version(self, stream_id: str) -> Version:
-        """The last version; 0 for an unknown stream."""
-        ...
-
-    def close(self) -> None:
-        """Every later call raises EventStoreClosedError."""
         ...
 
 

@@ -349,6 +349,8 @@ def delete_agent(
             keys.damaged(agent_id),
             keys.sessions(agent_id),
             keys.memory(agent_id),
+            keys.summaries(agent_id),
+            keys.feed(shard),
         ),
         args=(
             agent_id,
@@ -356,6 +358,7 @@ def delete_agent(
             record.epoch if record else 0,
             int(OUTCOME_TTL.total_seconds()),
             *audit_words(note),
+            FEED_LENGTH,
             *(kind.value for kind in Deadline),
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ares_celery.clock import Clock
@@ -20,6 +21,7 @@ class Bound:
         client: For calls that are answered at once.
         waiting: For calls that wait on the server; they must not use up the other client's connections, as leases are
             renewed through it.
+        listening: Makes a client with a connection of its own, for one that waits on the server again and again.
     """
 
     client: RedisClient
@@ -27,6 +29,7 @@ class Bound:
     keys: Keys
     config: RuntimeConfig
     clock: Clock
+    listening: Callable[[], RedisClient]
 
 
 class Part:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.store.redis.urls import StoreUrl, Topology, parse_store_url, redact
 
-__all__ = ["AsyncDriver", "Connector", "Driver"]
+__all__ = ["AsyncDriver", "Borrowed", "Connector", "Driver"]
 
 #: Seconds until a server that does not answer counts as unreachable; a healthy one answers in milliseconds.
 SOCKET_TIMEOUT: Final = 5.0
@@ -58,6 +58,28 @@ class AsyncDriver(Protocol):
     async def aclose(self) -> None:
         """Closes the connections."""
         ...
+
+
+class Borrowed:
+    """A driver that others use too: whoever borrowed it does not close it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def execute_command(self, *args: Any) -> Any:  # noqa: ANN401 - the driver's own signature
+        """Sends a command and returns its answer."""
+        return self._driver.execute_command(*args)
+
+    def pipeline(self, transaction: bool = True) -> Any:  # noqa: ANN401, FBT001, FBT002 - the driver's own signature
+        """Collects commands for one round trip."""
+        return self._driver.pipeline(transaction=transaction)
+
+    def pubsub(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the driver's own signature
+        """Listens to channels."""
+        return self._driver.pubsub(**kwargs)
+
+    def close(self) -> None:
+        """Leaves the driver to its owner."""
 
 
 class LeanPool(redis.BlockingConnectionPool):

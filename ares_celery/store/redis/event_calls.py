@@ -10,6 +10,7 @@ import msgspec
 from ares_celery.errors import VersionConflictError
 from ares_celery.ids import Version
 from ares_celery.model.event import Event
+from ares_celery.store.redis import feed_calls
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.replies import as_texts, fenced, unknown_reply
@@ -26,7 +27,7 @@ __all__ = [
     "read_version",
 ]
 
-#: Pointers kept in a shard's feed, about (60 bytes each): a subscriber further behind gets a gap error.
+#: Pointers kept in a shard's feed, about (60 bytes each): a subscriber further behind reads the streams themselves.
 FEED_LENGTH: Final = 10_000
 
 
@@ -112,7 +113,13 @@ def append_outside(
         lambda reply: _parse_outside(stream_id, events, expected, reply),
         script="append_outside",
         keys=(keys.agent(stream_id), keys.streams(shard), keys.events(stream_id), keys.feed(shard)),
-        args=(stream_id, "" if expected is None else expected, FEED_LENGTH, *_pairs(events)),
+        args=(
+            stream_id,
+            "" if expected is None else expected,
+            FEED_LENGTH,
+            feed_calls.pointer_name(stream_id),
+            *_pairs(events),
+        ),
     )
 
 

@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Final
+from weakref import WeakSet
 
-from ares_celery.errors import EventStoreClosedError, StreamNotFoundError
 from ares_celery.ids import Version
-from ares_celery.model.agent import AgentState
-from ares_celery.model.event import ANY, EMPTY, Event, ExpectedVersion, NewEvent, ReadOptions
-from ares_celery.store.redis import agent_calls, event_calls
-from ares_celery.store.redis.bound import Bound, Part
+from ares_celery.model.event import ANY, EMPTY, Event, EventFilter, ExpectedVersion, NewEvent, ReadOptions
+from ares_celery.store.redis import event_calls, feed_calls
+from ares_celery.store.redis.bound import Bound
+from ares_celery.store.redis.cursors import CursorState, read_cursor
+from ares_celery.store.redis.following import NOTHING_YET, Following, shards_of
 from ares_celery.store.redis.stored_events import encode_events
+from ares_celery.store.redis.subscription import RedisSubscription
+from ares_celery.store.redis.summary_store import RedisSummaryStore
 
 __all__ = ["RedisEventStore"]
 
@@ -23,12 +26,12 @@ PAGE: Final = 1_000
 MERGED_PAGE: Final = 100
 
 
-class RedisEventStore(Part):
+class RedisEventStore(RedisSummaryStore):
     """Implements :class:`~ares_celery.store.base.EventStore`."""
 
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound)
-        self._closed = False
+        self._subscriptions: WeakSet[RedisSubscription] = WeakSet()
 
     def append(
         self, stream_id: str, events: Sequence[NewEvent], expected_version: ExpectedVersion = ANY
@@ -44,9 +47,13 @@ class RedisEventStore(Part):
         return self._bound.client.run(call)
 
     def read(self, stream_id: str, options: ReadOptions | None = None) -> tuple[Event, ...]:
-        """Reads part of a stream; an unknown stream is empty."""
+        """Reads part of a stream; an unknown stream is empty, one that was all trimmed gives its summaries."""
         self._demand(stream_id)
-        return tuple(_limited(self._pages(stream_id, options or ReadOptions(), PAGE), options))
+        wanted = options or ReadOptions()
+        found = tuple(_limited(self._pages(stream_id, wanted, PAGE), options))
+        if found or not wanted.summaries:
+            return found
+        return tuple(_limited(self._summary_events(stream_id, wanted), options))
 
     def read_all(self, options: ReadOptions | None = None) -> tuple[Event, ...]:
         """Reads all streams, ordered by (time, version); bounds of versions hold for each stream."""
@@ -69,12 +76,31 @@ class RedisEventStore(Part):
         """Every later call raises EventStoreClosedError, this one included."""
         self._demand("*")
         self._closed = True
+        self.end_subscriptions()
 
-    def _demand(self, stream_id: str) -> None:
-        if self._closed:
-            raise EventStoreClosedError
-        if not stream_id:
-            raise StreamNotFoundError(stream_id=stream_id)
+    def subscribe(self, wanted: EventFilter | None = None, *, cursor: str | None = None) -> RedisSubscription:
+        """Follows events from a cursor on; None = from now."""
+        self._demand("*")
+        keys, wanted = self._bound.keys, wanted or EventFilter()
+        state = self._now(wanted) if cursor is None else read_cursor(cursor, keys.namespace, wanted)
+        following = Following(keys, wanted, state)
+        subscription = RedisSubscription(
+            following, self._bound.listening(), namespace=keys.namespace, clock=self._bound.clock
+        )
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def end_subscriptions(self) -> None:
+        """Closes those that are open."""
+        for subscription in list(self._subscriptions):
+            subscription.close()
+
+    def _now(self, wanted: EventFilter) -> CursorState:
+        """The cursor behind everything that was appended so far."""
+        shards = shards_of(self._bound.keys, wanted)
+        ends = self._bound.client.run_many([feed_calls.read_feed(self._bound.keys, shard=shard) for shard in shards])
+        positions = {shard: end.newest or NOTHING_YET for shard, end in zip(shards, ends, strict=True)}
+        return CursorState(min(end.now for end in ends), positions)
 
     def _pages(self, stream_id: str, options: ReadOptions, page: int) -> Iterator[Event]:
         """Yields the events of one stream that the options ask for, page by page; their limit is the caller's."""
@@ -94,16 +120,6 @@ class RedisEventStore(Part):
                 last = f"({events[-1].version}-0"
             else:
                 first = f"({events[-1].version}-0"
-
-    def _stream_ids(self) -> list[str]:
-        keys = self._bound.keys
-        calls = [event_calls.list_streams(keys, shard=shard) for shard in range(keys.shards)]
-        calls += [
-            agent_calls.list_state(keys, shard=shard, state=state)
-            for shard in range(keys.shards)
-            for state in AgentState
-        ]
-        return sorted({stream_id for some in self._bound.client.run_many(calls) for stream_id in some})
 
 
 def _demanded(expected: ExpectedVersion) -> Version | None:

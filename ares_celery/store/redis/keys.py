@@ -89,6 +89,10 @@ class Keys:
         """Hash: the messages of these sessions, bounded; delete_agent removes it."""
         return self._of("memory", agent_id)
 
+    def summaries(self, agent_id: str) -> str:
+        """List: what was summarised of the events, oldest first."""
+        return self._of("summaries", agent_id)
+
     def inbox(self, agent_id: str) -> str:
         """Stream: messages that were not consumed yet."""
         return self._of("inbox", agent_id)

@@ -26,6 +26,7 @@ _GROWING: Final = frozenset(
         "open_session",
         "reply",
         "save_snapshot",
+        "save_summary",
         "send",
     }
 )

@@ -16,7 +16,7 @@ from ares_celery.store.redis.agent_store import RedisAgentStore
 from ares_celery.store.redis.audit import RedisAudit
 from ares_celery.store.redis.bound import Bound
 from ares_celery.store.redis.client import AsyncRedisClient, RedisClient
-from ares_celery.store.redis.connections import AsyncDriver, Driver
+from ares_celery.store.redis.connections import AsyncDriver, Borrowed, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.event_store import RedisEventStore
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
@@ -92,7 +92,12 @@ class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisName
         client = RedisClient(drivers.main, scripts, errors)
         keys, stored = open_namespace(client, namespace, config)
         waiting = RedisClient(drivers.waiting, scripts, errors)
-        return cls(Bound(client, waiting, keys, stored, clock or SystemClock()), drivers, scripts, errors)
+
+        def listening() -> RedisClient:
+            return RedisClient(drivers.listener(), scripts, errors)
+
+        bound = Bound(client, waiting, keys, stored, clock or SystemClock(), listening)
+        return cls(bound, drivers, scripts, errors)
 
     @classmethod
     def from_client(
@@ -115,7 +120,7 @@ class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisName
             shown: How the server is named in errors.
             clock: For waits; the machine's own by default.
         """
-        drivers = Drivers(client, client, lambda: client, async_client or _no_async_client)
+        drivers = Drivers(client, client, lambda: Borrowed(client), async_client or _no_async_client)
         return cls.connect(drivers, namespace, config, errors=DriverErrors(shown), clock=clock)
 
     @property
@@ -165,7 +170,8 @@ class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisName
         return AsyncRedisIncarnationStore(self._bound, client)
 
     def close(self) -> None:
-        """Closes all connections; idempotent."""
+        """Closes all connections, and ends subscriptions; idempotent."""
+        self._events.end_subscriptions()
         self._bound.client.close()
         self._bound.waiting.close()
 

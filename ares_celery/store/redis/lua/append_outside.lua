@@ -6,7 +6,8 @@
 -- ARGV[1]  stream id
 -- ARGV[2]  demanded version, empty: any
 -- ARGV[3]  most entries of the feed
--- ARGV[4+] for each event: data, type
+-- ARGV[4]  stream id as the feed has it
+-- ARGV[5+] for each event: data, type
 -- Reply: {'done', now, first version} or {'conflict', version}.
 
 local recorded = redis.call('EXISTS', KEYS[1]) == 1
@@ -23,11 +24,11 @@ local t = redis.call('TIME')
 local now = t[1] .. string.sub('00000' .. t[2], -6)
 local version = tonumber(current)
 local first = string.format('%.0f', version + 1)
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   version = version + 1
   local number = string.format('%.0f', version)
   redis.call('XADD', KEYS[3], number .. '-0', 'd', ARGV[i], 't', now)
-  redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[3], '*', 'e', ARGV[1] .. '|' .. number .. '|' .. ARGV[i + 1])
+  redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[3], '*', 'e', ARGV[4] .. '|' .. number .. '|' .. ARGV[i + 1])
 end
 if recorded then
   redis.call('HSET', KEYS[1], 'version', string.format('%.0f', version))

@@ -11,20 +11,24 @@ from typing import Any
 import pytest
 from lupa import lua51
 
+from ares_celery.clock import to_datetime
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentRecord, AgentSpec, Owner, RuntimeState
 from ares_celery.model.audit import AuditNote
 from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.plan import Plan
+from ares_celery.model.summary import Summary
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
 from ares_celery.store.redis import (
     agent_calls,
     audit_calls,
     event_calls,
+    feed_calls,
     mailbox_calls,
     namespace_calls,
     state_calls,
+    summary_calls,
 )
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import Keys
@@ -36,6 +40,7 @@ from ares_celery.store.redis.stored_snapshots import EncodedState
 FOLDER = Path(__file__).parents[4] / "ares_celery/store/redis/lua"
 KEYS = Keys("ares", 16)
 AGENT = AgentId("counter-1")
+SUMMARY = Summary("s1", AGENT, "", 2, Version(1), Version(2), to_datetime(1), to_datetime(2))
 #: What fakeredis or Redis 6.2 do not have, what is slow, and what bends numbers or users' JSON.
 FORBIDDEN = re.compile(
     r"\b(cjson|cmsgpack|bit|struct|tostring|sha1hex|replicate_commands|setresp|os|math\.random)\b"
@@ -83,6 +88,10 @@ def calls() -> Iterator[Call[Any]]:
     yield state_calls.open_session(KEYS, agent_id=AGENT, session_id="s")
     yield state_calls.add_message(KEYS, agent_id=AGENT, session_id="s", message_id="m", data=b"{}")
     yield state_calls.read_messages(KEYS, agent_id=AGENT, session_id="s")
+    yield feed_calls.read_feed(KEYS, shard=1)
+    yield summary_calls.save_summary(KEYS, stream_id=AGENT, summary=SUMMARY, after=0, kept=50)
+    yield summary_calls.prune_summaries(KEYS, stream_id=AGENT, ttl=timedelta(1))
+    yield summary_calls.trim_events(KEYS, stream_id=AGENT, version=5)
     yield mailbox_calls.send(KEYS, agent_id=AGENT, message_id="m1", body=1, wants_reply=True, limit=10)
     yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"), limit=100)
     yield namespace_calls.open_namespace(KEYS, schema=1, config="{}")
@@ -182,6 +191,7 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
         "open_session",
         "reply",
         "save_snapshot",
+        "save_summary",
         "send",
     }
     assert all(flagged.text(name).endswith(plain.text(name)) for name in SCRIPT_NAMES)

@@ -1,0 +1,203 @@
+"""What the runtime's own events say: the catalogue from which the reference is made.
+
+Whoever adds an :class:`~ares_celery.model.event.EventType` adds its line here; a test compares both, and finds the code
+that emits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ares_celery.model.event import EventType
+
+__all__ = ["CATALOGUE", "EventFacts"]
+
+_AGENT_ID: Final = {"agent_id": "whose stream it is"}
+_INCARNATION: Final = {"incarnation": "which life of the agent, from 1"}
+_TYPE: Final = {"type": "the agent's type"}
+
+
+@dataclass(frozen=True, slots=True)
+class EventFacts:
+    """One type of event.
+
+    Attributes:
+        meaning: What has happened.
+        by: Which part of the runtime writes it.
+        payload: The names in its payload, and what each holds.
+    """
+
+    meaning: str
+    by: str
+    payload: Mapping[str, str]
+
+
+CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
+    EventType.AGENT_STARTED: EventFacts(
+        "The agent's code runs, for the first time or after an ordered end.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            **_TYPE,
+            **_INCARNATION,
+            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `store_rolled_back` …",
+        },
+    ),
+    EventType.AGENT_STOPPED: EventFacts(
+        "An incarnation is over, in order or by death.",
+        "whoever found its end: the hosting process, the sweep, a manager",
+        {
+            **_AGENT_ID,
+            "reason": "`explicit_stop`, `pause`, `restart`, `restore`, `shutdown`, `drain`, or what a death was like",
+            "auto_restore": "it died and, when true, is brought back; absent after an end in order",
+            "cause": "the class of a death: crash, lost, hung …; absent after an end in order",
+        },
+    ),
+    EventType.AGENT_COMPLETED: EventFacts(
+        "The agent is done, for good.", "the hosting process", {**_AGENT_ID, **_TYPE, **_INCARNATION}
+    ),
+    EventType.AGENT_EXHAUSTED: EventFacts(
+        "Given up on and parked: its restarts or the tries of a recovery are used up.",
+        "whoever found the last death or failure",
+        {
+            **_AGENT_ID,
+            "reason": "the same as cause",
+            "cause": "`cap` or `attempts`",
+            "detail": "what the last death or failure was like",
+            "charged": "how many deaths counted",
+        },
+    ),
+    EventType.AGENT_PARKED: EventFacts(
+        "Parked for a person to look at, for another reason than used-up restarts.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            "reason": "the same as cause",
+            "cause": "`integrity` …",
+            "detail": "what was found",
+            "charged": "how many deaths counted",
+        },
+    ),
+    EventType.FAILOVER_TRIGGERED: EventFacts(
+        "A dead agent is to be brought back; exactly one of completed, failed and aborted closes it.",
+        "whoever found its death",
+        {
+            **_AGENT_ID,
+            **_INCARNATION,
+            "reason": "what the death was like",
+            "cause": "its class",
+            "charged": "it counts against the restart budget",
+            "restarts": "resurrections so far, this one included",
+            "delay_ms": "milliseconds until the first try",
+        },
+    ),
+    EventType.FAILOVER_COMPLETED: EventFacts(
+        "The agent's code runs again, with its state.",
+        "the hosting process",
+        {**_AGENT_ID, **_TYPE, **_INCARNATION, "attempts": "tries it took"},
+    ),
+    EventType.FAILOVER_FAILED: EventFacts(
+        "The last try failed; the agent is parked.",
+        "the hosting process or the sweep",
+        {**_AGENT_ID, "reason": "what the last failure was like", "attempts": "tries it took", "cause": "why parked"},
+    ),
+    EventType.FAILOVER_ABORTED: EventFacts(
+        "Somebody decided otherwise before the agent was back.",
+        "whoever decided",
+        {**_AGENT_ID, "reason": "what came in between: a stop, a restart, another death …"},
+    ),
+    EventType.SNAPSHOT_FAILED: EventFacts(
+        "A snapshot could not be taken; the previous one stays. Said once for each problem.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            **_INCARNATION,
+            "problem": "what went wrong",
+            "kept_in": "where the state was kept instead, when a snapshot store of your own failed",
+        },
+    ),
+    EventType.SNAPSHOT_DAMAGED: EventFacts(
+        "Recovery found a damaged snapshot, kept it aside, and used an older one or the events.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            "problem": "what is wrong with it",
+            "bytes": "how large it is",
+            "place": "`namespace`, or the name of a snapshot store of your own",
+        },
+    ),
+    EventType.AGENT_CONFIG_CHANGED: EventFacts(
+        "The snapshot that recovery used was taken by other code or for another config.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            "changed": "what is different: `type`, `config`, `schema` …",
+            "snapshot_version": "the last event that the snapshot covers",
+            "from_schema": "schema of the snapshot, when it was brought to another",
+            "to_schema": "schema of the code",
+        },
+    ),
+    EventType.INTEGRITY_VIOLATED: EventFacts(
+        "Events are missing or damaged, and recovery went on without them (`integrity` = `warn`).",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            "count": "how many",
+            "violations": "the first of them: `kind` (gap, damaged, truncated), `from_version`, `to_version`",
+        },
+    ),
+    EventType.REPLAY_TRUNCATED: EventFacts(
+        "Only the newest events were replayed (`replay_overflow` = `newest`).",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            "skipped": "how many were not",
+            "kept": "how many were",
+            "from_version": "the first that was",
+        },
+    ),
+    EventType.RECOVERY_DEGRADED: EventFacts(
+        "A part that recovery asks (a memory manager, a snapshot store of your own) failed; it went on without.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            "part": "`memory` or `snapshot_store`",
+            "name": "of the user's class",
+            "operation": "what was asked",
+            "problem": "what went wrong",
+        },
+    ),
+    EventType.STORE_ROLLED_BACK: EventFacts(
+        "The store came back older than what the agent had seen stored; it begins anew from what is there.",
+        "the hosting process",
+        {**_AGENT_ID, **_INCARNATION, "version": "the last version that is there"},
+    ),
+    EventType.EVENT_SUMMARY: EventFacts(
+        "Stands for events that were trimmed. Not stored: reading a stream gives it when all its events are gone.",
+        "the event store, on reading",
+        {
+            "id": "of the summary",
+            "stream_id": "whose events",
+            "text": "what they said, in a few sentences",
+            "event_count": "how many",
+            "start_version": "the first of them",
+            "end_version": "the last of them",
+            "start_time": "when the first was stored",
+            "end_time": "when the last was stored",
+            "counts": "how many of each type",
+            "outcome": "`completed`, `failed`, `partial` or `active`",
+            "errors": "the first ten",
+            "tasks_created": "ids of tasks",
+            "tools_called": "how often each",
+            "request": "the first one, 200 characters at most",
+            **_AGENT_ID,
+            "task_id": "the last task named",
+            "session_id": "the last session named",
+            "user_id": "the last user named",
+            "metadata": "`summariser_error`, when a summariser of your own failed",
+            "created_at": "when the summary was made",
+        },
+    ),
+}

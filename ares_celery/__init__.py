@@ -43,15 +43,20 @@ if TYPE_CHECKING:
         BudgetExceededError,
         ChaosDisabledError,
         CheckpointSchemaVersionError,
+        DagRefusedError,
         EventGapError,
         EventIntegrityError,
         EventStoreClosedError,
         EventTooLargeError,
+        ExecutionLimitError,
+        ExecutionNotFoundError,
+        ExecutionStateError,
         FencedError,
         FencedSignal,
         InvalidAgentIdError,
         InvalidConfigError,
         InvalidCursorError,
+        InvalidExecutionIdError,
         InvalidSettingError,
         LeaseLostError,
         LLMUnavailableError,
@@ -75,6 +80,7 @@ if TYPE_CHECKING:
         StoreUnavailableError,
         StreamNotFoundError,
         UnknownAgentTypeError,
+        UnreadableCheckpointError,
         UnreadableRecordError,
         UnserialisableError,
         UnsupportedServerError,
@@ -85,6 +91,7 @@ if TYPE_CHECKING:
     )
     from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState, Desired, RestartType, RuntimeState
     from ares_celery.model.audit import AuditEntry
+    from ares_celery.model.checkpoint import CheckpointEnvelope, decode_checkpoint, encode_checkpoint
     from ares_celery.model.conversation import ConversationMessage
     from ares_celery.model.event import (
         ANY,
@@ -97,6 +104,8 @@ if TYPE_CHECKING:
         NewEvent,
         ReadOptions,
     )
+    from ares_celery.model.execution import Execution, ExecutionState, RetryPolicy
+    from ares_celery.model.introspection import Activity, RuntimeSnapshot
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
     from ares_celery.model.summary import Outcome, Summary
@@ -107,6 +116,7 @@ if TYPE_CHECKING:
     from ares_celery.runtime.recovery import recover_snapshot_or_events
     from ares_celery.runtime.worker_hooks import worker_memory, worker_snapshot_store
     from ares_celery.store.base import EventStore, MemoryManager, SnapshotStore
+    from ares_celery.store.checkpoints import CheckpointStore
     from ares_celery.store.subscriptions import Subscription
 
 __all__ = [  # noqa: RUF022 - grouped by use
@@ -124,6 +134,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "SyncAgentContext",
     "upcaster",
     # Running agents
+    "Activity",
     "AgentHandle",
     "AgentInfo",
     "AgentSpec",
@@ -133,6 +144,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "Manager",
     "RestartType",
     "Runtime",
+    "RuntimeSnapshot",
     "RuntimeState",
     "RuntimeStats",
     "connect",
@@ -143,16 +155,21 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "default_config",
     # Stores
     "ANY",
+    "CheckpointEnvelope",
+    "CheckpointStore",
     "BEGINNING",
     "EMPTY",
     "CompactionReport",
     "EventFilter",
     "EventStore",
     "EventType",
+    "Execution",
+    "ExecutionState",
     "ExpectedVersion",
     "NewEvent",
     "Outcome",
     "ReadOptions",
+    "RetryPolicy",
     "Snapshot",
     "ConversationMessage",
     "MemoryManager",
@@ -160,6 +177,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "Violation",
     "find_violations",
     "integrity_digest",
+    "decode_checkpoint",
+    "encode_checkpoint",
     "recover_snapshot_or_events",
     "worker_memory",
     "worker_snapshot_store",
@@ -179,13 +198,18 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "BudgetExceededError",
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
+    "DagRefusedError",
     "EventGapError",
     "EventIntegrityError",
     "EventStoreClosedError",
     "EventTooLargeError",
+    "ExecutionLimitError",
+    "ExecutionNotFoundError",
+    "ExecutionStateError",
     "FencedError",
     "InvalidAgentIdError",
     "InvalidConfigError",
+    "InvalidExecutionIdError",
     "InvalidCursorError",
     "InvalidSettingError",
     "LLMUnavailableError",
@@ -209,6 +233,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "StoreUnavailableError",
     "StreamNotFoundError",
     "UnknownAgentTypeError",
+    "UnreadableCheckpointError",
     "UnserialisableError",
     "UnreadableRecordError",
     "UnsupportedServerError",
@@ -253,6 +278,9 @@ _HOMES: Final = {
         "NewEvent",
         "ReadOptions",
     ),
+    "ares_celery.model.checkpoint": ("CheckpointEnvelope", "decode_checkpoint", "encode_checkpoint"),
+    "ares_celery.model.execution": ("Execution", "ExecutionState", "RetryPolicy"),
+    "ares_celery.model.introspection": ("Activity", "RuntimeSnapshot"),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),
     "ares_celery.model.summary": ("Outcome", "Summary"),
@@ -263,6 +291,7 @@ _HOMES: Final = {
     "ares_celery.runtime.recovery": ("recover_snapshot_or_events",),
     "ares_celery.runtime.worker_hooks": ("worker_memory", "worker_snapshot_store"),
     "ares_celery.store.base": ("EventStore", "MemoryManager", "SnapshotStore"),
+    "ares_celery.store.checkpoints": ("CheckpointStore",),
     "ares_celery.store.subscriptions": ("Subscription",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import NewType
 
-from ares_celery.errors import InvalidAgentIdError, InvalidSettingError
+from ares_celery.errors import InvalidAgentIdError, InvalidExecutionIdError, InvalidSettingError
 
-__all__ = ["AgentId", "Epoch", "Instant", "Version", "check_agent_id", "check_namespace"]
+__all__ = ["AgentId", "Epoch", "Instant", "Version", "check_agent_id", "check_execution_id", "check_namespace"]
 
 AgentId = NewType("AgentId", str)
 #: Raised by whoever ends an incarnation or allows the next; microseconds of Redis TIME, so 16 digits.
@@ -17,6 +17,7 @@ Instant = NewType("Instant", int)
 #: Position in an agent's event stream, from 1, without gaps; 0 means before the first event.
 Version = NewType("Version", int)
 
+_LONGEST_EXECUTION_ID = 400
 _AGENT_ID = re.compile(r"[A-Za-z0-9._:\-]{1,200}", re.ASCII)
 _NAMESPACE = re.compile(r"[A-Za-z0-9._\-]{1,100}", re.ASCII)
 
@@ -35,6 +36,22 @@ def check_agent_id(value: object) -> AgentId:
         return AgentId(value)
     shown = value[:250] if isinstance(value, str) else repr(value)[:250]
     raise InvalidAgentIdError(agent_id=shown)
+
+
+def check_execution_id(value: object) -> str:
+    """Returns the id of an execution when it is acceptable.
+
+    Raises:
+        InvalidExecutionIdError: It is not 1 to 400 printable characters.
+
+    Example:
+        >>> check_execution_id("msg:42")
+        'msg:42'
+    """
+    if isinstance(value, str) and value and value.isprintable() and len(value) <= _LONGEST_EXECUTION_ID:
+        return value
+    shown = value[:450] if isinstance(value, str) else repr(value)[:450]
+    raise InvalidExecutionIdError(execution=shown)
 
 
 def check_namespace(value: str) -> str:

@@ -39,6 +39,7 @@ from ares_celery.runtime.state_access import StateAccess
 from ares_celery.runtime.stream_care import StreamCare
 from ares_celery.store.base import EventStore, SnapshotStore
 from ares_celery.supervision.killing import kill_hosting_process
+from ares_celery.supervision.overview import NamespaceOverview
 from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime, stop_runtime
 
 __all__ = ["AgentHandle", "CoreManager", "Ports"]
@@ -48,7 +49,7 @@ _STARTED = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKE
 _RESTING = frozenset(set(AgentState) - LIVE)
 
 
-class CoreManager(StreamCare, Administration, StateAccess, AgentQueries):
+class CoreManager(StreamCare, Administration, StateAccess, NamespaceOverview, AgentQueries):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 
     Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.

@@ -12,12 +12,15 @@ import redis
 OWNED_KINDS: dict[str, str] = {
     "agent": "delete_agent removes it, last",
     "audit": "bounded by length and age",
+    "checkpoint": "ends by its TTL once finished; delete_agent removes the unfinished ones",
     "clock": "the namespace itself",
     "config": "the namespace itself",
     "counters": "bounded by the kinds of counters",
+    "dags": "the namespace itself; bounded in number",
     "damaged": "bounded in length; delete_agent removes it",
     "deadlines": "its members are: one for each thing that is due",
     "events": "delete_agent removes it",
+    "executions": "bounded in number; delete_agent removes it",
     "feed": "bounded by length",
     "hosts": "its members are: one for each hosted agent",
     "last_sweep": "the namespace itself",
@@ -31,6 +34,7 @@ OWNED_KINDS: dict[str, str] = {
     "streams": "delete_agent or a birth takes its field over",
     "summaries": "the last few are kept; delete_agent removes it",
     "types": "bounded by the agent types of the deployment",
+    "views": "the namespace itself: a number",
 }
 
 

@@ -18,6 +18,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ares_celery.errors.base import AresError, NotFoundError
+from ares_celery.errors.executions import (
+    CheckpointSchemaVersionError,
+    ExecutionLimitError,
+    ExecutionNotFoundError,
+    ExecutionStateError,
+    InvalidExecutionIdError,
+    UnreadableCheckpointError,
+)
 from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.store import (
@@ -40,15 +48,20 @@ __all__ = [
     "BudgetExceededError",
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
+    "DagRefusedError",
     "EventGapError",
     "EventIntegrityError",
     "EventStoreClosedError",
     "EventTooLargeError",
+    "ExecutionLimitError",
+    "ExecutionNotFoundError",
+    "ExecutionStateError",
     "FencedError",
     "FencedSignal",
     "InvalidAgentIdError",
     "InvalidConfigError",
     "InvalidCursorError",
+    "InvalidExecutionIdError",
     "InvalidSettingError",
     "LLMUnavailableError",
     "LeaseLostError",
@@ -72,6 +85,7 @@ __all__ = [
     "StoreUnavailableError",
     "StreamNotFoundError",
     "UnknownAgentTypeError",
+    "UnreadableCheckpointError",
     "UnreadableRecordError",
     "UnserialisableError",
     "UnsupportedServerError",
@@ -264,11 +278,11 @@ class UnserialisableError(AresError, TypeError):
     )
 
 
-class CheckpointSchemaVersionError(AresError):
-    """The checkpoint was written by a newer version; it stays untouched."""
+class DagRefusedError(AresError, ValueError):
+    """The DAG cannot be stored; the one that was registered before stays."""
 
-    code = "checkpoint_schema_version"
-    template = "checkpoint schema {found} is newer than {known}, the newest this version reads; upgrade this worker"
+    code = "dag_refused"
+    template = "DAG {key!r} cannot be stored: {problem}"
 
 
 class FencedError(AresError):

@@ -227,6 +227,8 @@ class AgentRecord:
     running_since: Instant = Instant(0)
     died_at: Instant = Instant(0)
     last_progress: Instant = Instant(0)
+    #: Unfinished executions; counted by the store.
+    executions: int = 0
     result: str = ""
     last_error: str = ""
     #: Of the newest state that an incarnation saved: its type (as digest) and its schema; a claim looks at them.

@@ -15,6 +15,7 @@ from ares_celery.model.event import EventType
 __all__ = ["CATALOGUE", "EventFacts"]
 
 _AGENT_ID: Final = {"agent_id": "whose stream it is"}
+_EXECUTION: Final = {"execution": "its id"}
 _INCARNATION: Final = {"incarnation": "which life of the agent, from 1"}
 _TYPE: Final = {"type": "the agent's type"}
 
@@ -107,6 +108,39 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         "Somebody decided otherwise before the agent was back.",
         "whoever decided",
         {**_AGENT_ID, "reason": "what came in between: a stop, a restart, another death …"},
+    ),
+    EventType.EXECUTION_COMPLETED: EventFacts(
+        "An execution of the agent ended well, for good.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            **_EXECUTION,
+            "input_tokens": "tokens that its steps sent to models; absent when none",
+            "output_tokens": "tokens that they received; absent when none",
+        },
+    ),
+    EventType.EXECUTION_FAILED: EventFacts(
+        "An attempt of an execution failed: it is tried again, or has failed for good.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            **_EXECUTION,
+            "cause": "what the failure was like",
+            "retryable": "it is tried again",
+            "attempts": "failed ones so far, this one included",
+            "retry_in": "seconds until it may be tried again; absent when it is not",
+        },
+    ),
+    EventType.EXECUTION_EXPIRED: EventFacts(
+        "An incarnation was lost while it held an execution, which is ready for the next one, with its checkpoint.",
+        "the hosting process of the next incarnation",
+        {
+            **_AGENT_ID,
+            **_EXECUTION,
+            "epoch": "of the incarnation that held it",
+            "state": "what it did then: `leased`, `running` or `suspended`",
+            "attempts": "failed ones so far; this is none",
+        },
     ),
     EventType.SNAPSHOT_FAILED: EventFacts(
         "A snapshot could not be taken; the previous one stays. Said once for each problem.",

@@ -33,6 +33,7 @@ from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.compaction import Compactor
 from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Yielded, agent_failed
+from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.lease_keeper import LeaseKeeper
@@ -266,6 +267,7 @@ class ProcessHost:
             return Crash(agent_failed(incarnation.agent_id, error))
 
     def _recover(self, incarnation: Incarnation, claimed: Claimed, found: list[Finding]) -> AsyncBody | SyncBody:
+        recover_executions(self._store.checkpoints, claimed.record)
         agent, agent_type = self._recoverer.recover(incarnation, claimed, found)
         if colour_of(agent, agent_type.name):
             loop, store = self._loop_and_store()

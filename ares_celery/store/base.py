@@ -15,6 +15,7 @@ from ares_celery.model.agent import AgentState, Owner, RuntimeState
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.store.administration import AuditStore
+from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
 from ares_celery.store.states import NO_SCHEMAS, KeptSnapshots, SnapshotStore
 from ares_celery.store.streams import EventReader, EventStore
@@ -53,6 +54,7 @@ __all__ = [
     "EventStore",
     "InboxMessage",
     "IncarnationStore",
+    "Introspection",
     "KeptSnapshots",
     "Lease",
     "LeaseChange",
@@ -396,7 +398,7 @@ class NamespaceAdmin(Protocol):
         ...
 
 
-class Store(AgentStore, IncarnationStore, KeptSnapshots, Mailbox, NamespaceAdmin, AuditStore, Protocol):
+class Store(AgentStore, IncarnationStore, KeptSnapshots, Mailbox, NamespaceAdmin, AuditStore, Introspection, Protocol):
     """Everything that one open namespace offers, in one object; safe to share between threads."""
 
     @property

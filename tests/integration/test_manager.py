@@ -908,9 +908,14 @@ def test_lists_and_lookups_tell_each_agents_state(runtime: Runtime) -> None:
     assert runtime.manager.get_agent("none") is None
     handle = runtime.manager.get_agent("running")
     assert handle is not None
+    number = handle.process("x")["number"]
     runtime.manager.restore_agent("running")
     runtime.until("running", "running", incarnation=2)
     assert handle.incarnation == 2
+    restored = runtime.manager.get_agent("running")
+    assert restored is not None
+    assert restored.process("x")["number"] > number  # answered by the new instance
+    assert (restored.info().type, restored.info().restarts) == ("plain", 0)
 
 
 @pytest.mark.spec(2)

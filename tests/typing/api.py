@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from ares_celery import (
     Agent,
@@ -14,16 +15,21 @@ from ares_celery import (
     AgentSpec,
     AgentState,
     AresError,
+    CheckpointEnvelope,
     Event,
+    Execution,
     Manager,
     ProcessTimeoutError,
     ReadOptions,
     Runtime,
     RuntimeConfig,
+    RuntimeSnapshot,
     StatefulAgent,
     SyncAgentContext,
     agent,
     connect,
+    decode_checkpoint,
+    encode_checkpoint,
 )
 
 
@@ -87,6 +93,13 @@ def use() -> None:
         events = manager.events.read("a", ReadOptions(from_version=1, limit=10, direction="descending"))
         first: Event = events[0]
         manager.stop_agent("a", force=True, reason=first.type)
+        execution: Execution | None = manager.checkpoints.load("a", "import")
+        envelope: CheckpointEnvelope = execution.envelope if execution else decode_checkpoint({"rows": 7})
+        encoded: dict[str, Any] = encode_checkpoint(envelope)
+        manager.register_agent_dag("evolution", encoded, reason="why")
+        assert manager.get_agent_dag("evolution") == encoded
+        shown: RuntimeSnapshot = manager.introspect()
+        assert shown.activity[0].time <= shown.time
     connect(namespace="shop").notify_agent_dead("a", "no answer", epoch=info.epoch)
     any_runtime: Runtime = connect(namespace="shop")
     any_runtime.stop_agent("a")

@@ -329,9 +329,15 @@ def _parse_deadline(member: bytes, score: bytes) -> DueDeadline | None:
 
 
 def delete_agent(
-    keys: Keys, *, agent_id: AgentId, read: AgentRead, op: str, note: AuditNote | None = None
+    keys: Keys,
+    *,
+    agent_id: AgentId,
+    read: AgentRead,
+    op: str,
+    executions: Sequence[str] = (),
+    note: AuditNote | None = None,
 ) -> Call[None]:
-    """Removes an agent and all that it owns."""
+    """Removes an agent and all that it owns, the listed executions included."""
     shard, record = keys.shard_of(agent_id), read.record
     return Call(
         lambda reply: _parse_delete(agent_id, reply),
@@ -351,6 +357,8 @@ def delete_agent(
             keys.memory(agent_id),
             keys.summaries(agent_id),
             keys.feed(shard),
+            keys.executions(agent_id),
+            *(keys.checkpoint(agent_id, execution_id) for execution_id in executions),
         ),
         args=(
             agent_id,

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Owner
-from ares_celery.model.audit import note_of
+from ares_celery.model.audit import AuditNote, note_of
 from ares_celery.model.plan import Plan
 from ares_celery.store.base import (
     NO_SCHEMAS,
@@ -23,7 +23,7 @@ from ares_celery.store.base import (
     LeaseChange,
     Renewal,
 )
-from ares_celery.store.redis import agent_calls
+from ares_celery.store.redis import agent_calls, checkpoint_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.stored_events import encode_events, lifecycle_events
 
@@ -94,8 +94,7 @@ class RedisAgentStore(Part):
 
     def _delete_by(self, plan: Plan, read: AgentRead, op: str) -> Committed:
         agent_id = _agent_of(plan, None)
-        call = agent_calls.delete_agent(self._bound.keys, agent_id=agent_id, read=read, op=op, note=note_of(plan, op))
-        self._bound.client.run(call)
+        self._delete(agent_id, read, op, note_of(plan, op))
         after = self.read(agent_id, op=op)
         return after.outcome or Committed(Epoch(0), 0, Version(0), after.now)
 
@@ -188,7 +187,17 @@ class RedisAgentStore(Part):
 
     def delete(self, agent_id: AgentId, read: AgentRead, *, op: str) -> None:
         """Removes an agent and every key of it, the record last."""
-        self._bound.client.run(agent_calls.delete_agent(self._bound.keys, agent_id=agent_id, read=read, op=op))
+        self._delete(agent_id, read, op, None)
+
+    def _delete(self, agent_id: AgentId, read: AgentRead, op: str, note: AuditNote | None) -> None:
+        bound = self._bound
+        # Only an incarnation adds to them, and one that began meanwhile has changed the record.
+        listed = bound.client.run(checkpoint_calls.list_executions(bound.keys, agent_id=agent_id))
+        executions = [execution_id for execution_id, _ in listed]
+        call = agent_calls.delete_agent(
+            bound.keys, agent_id=agent_id, read=read, op=op, executions=executions, note=note
+        )
+        bound.client.run(call)
 
 
 def _agent_of(plan: Plan, guard: DueDeadline | None) -> AgentId:

@@ -26,6 +26,7 @@ __all__ = [
     "pointer_name",
     "read_entries",
     "read_feed",
+    "read_last_pointers",
     "read_newest",
     "read_pointers",
     "show_feed_id",
@@ -119,6 +120,14 @@ def read_pointers(keys: Keys, *, shard: int, after: FeedId, limit: int) -> Call[
     return Call(
         lambda reply: [_parse_pointer(entry) for entry in reply],
         args=("XRANGE", keys.feed(shard), f"({show_feed_id(after)}", "+", "COUNT", limit),
+    )
+
+
+def read_last_pointers(keys: Keys, *, shard: int, limit: int) -> Call[list[Pointer]]:
+    """Reads the newest pointers of a shard, newest first."""
+    return Call(
+        lambda reply: [_parse_pointer(entry) for entry in reply],
+        args=("XREVRANGE", keys.feed(shard), "+", "-", "COUNT", limit),
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
-from ares_celery.ids import AgentId, Epoch, Instant, Version
+from ares_celery.ids import AgentId, Instant, Version
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis import event_calls, mailbox_calls, namespace_calls, state_calls
@@ -14,7 +13,7 @@ from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.client import AsyncRedisClient
 from ares_celery.store.redis.event_calls import Append
-from ares_celery.store.redis.replies import fenced
+from ares_celery.store.redis.replies import epoch_of
 from ares_celery.store.redis.stored_events import encode_events
 from ares_celery.store.redis.stored_snapshots import EncodedState, encode_snapshot, encode_state
 
@@ -24,21 +23,12 @@ __all__ = ["AsyncRedisIncarnationStore", "RedisIncarnationStore"]
 _MOST_READ: Final = 10_000
 
 
-@lru_cache(maxsize=10_000)  # one for each agent that this process hosts
-def _epoch_of(agent_id: AgentId, fence: str) -> Epoch:
-    """The epoch that a fence shows. An empty fence is nobody's: a record without one must not equal it."""
-    epoch, bar, _ = fence.partition("|")
-    if not bar or not epoch.isdecimal():
-        raise fenced(agent_id, fence)
-    return Epoch(int(epoch))
-
-
 def _append(
     bound: Bound, agent_id: AgentId, fence: str, events: Sequence[NewEvent], *, op: str, expected: Version
 ) -> Append:
     if not events:
         raise ValueError(f"append to agent {agent_id!r} needs at least one event")
-    epoch = _epoch_of(agent_id, fence)
+    epoch = epoch_of(agent_id, fence)
     encoded = encode_events(agent_id, events, epoch=epoch, limit=bound.config.max_event_bytes)
     return Append(agent_id, fence, encoded, op, expected)
 
@@ -60,7 +50,7 @@ def _save(bound: Bound, agent_id: AgentId, fence: str, state: EncodedState, now:
 
 
 def _note(bound: Bound, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str) -> Call[None]:
-    _epoch_of(agent_id, fence)
+    epoch_of(agent_id, fence)
     return state_calls.note_state(bound.keys, agent_id=agent_id, fence=fence, origin=origin, schema=schema, saved=saved)
 
 
@@ -92,7 +82,7 @@ class RedisIncarnationStore(Part):
         origin: str = "",
     ) -> None:
         """Stores a snapshot and drops the oldest beyond ``snapshots_kept``."""
-        epoch = _epoch_of(agent_id, fence)
+        epoch = epoch_of(agent_id, fence)
         encoded = encode_state(agent_id, state, version=version, epoch=epoch, schema=schema, origin=origin)
         now = self._bound.client.run(namespace_calls.server_time())
         self._bound.client.run(_save(self._bound, agent_id, fence, encoded, now))
@@ -109,7 +99,7 @@ class RedisIncarnationStore(Part):
 
     def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
         """Consumes a message and stores its answer, atomically."""
-        _epoch_of(agent_id, fence)
+        epoch_of(agent_id, fence)
         self._bound.client.run(_reply(self._bound, agent_id, fence, message, reply))
 
 
@@ -145,7 +135,7 @@ class AsyncRedisIncarnationStore:
         origin: str = "",
     ) -> None:
         """Stores a snapshot and drops the oldest beyond ``snapshots_kept``."""
-        epoch = _epoch_of(agent_id, fence)
+        epoch = epoch_of(agent_id, fence)
         encoded = encode_state(agent_id, state, version=version, epoch=epoch, schema=schema, origin=origin)
         now = await self._client.run(namespace_calls.server_time())
         await self._client.run(_save(self._bound, agent_id, fence, encoded, now))
@@ -163,7 +153,7 @@ class AsyncRedisIncarnationStore:
 
     async def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
         """Consumes a message and stores its answer, atomically."""
-        _epoch_of(agent_id, fence)
+        epoch_of(agent_id, fence)
         await self._client.run(_reply(self._bound, agent_id, fence, message, reply))
 
     async def send(self, agent_id: AgentId, body: object, *, message_id: str, wants_reply: bool) -> None:

@@ -97,6 +97,14 @@ class Keys:
         """Stream: messages that were not consumed yet."""
         return self._of("inbox", agent_id)
 
+    def executions(self, agent_id: str) -> str:
+        """Sorted set: ids of the executions, +inf while unfinished, else the microsecond they are forgotten at."""
+        return self._of("executions", agent_id)
+
+    def checkpoint(self, agent_id: str, execution_id: str) -> str:
+        """Hash, with a TTL once finished: one execution, its envelope and a field for each recorded step."""
+        return f"{self._of('checkpoint', agent_id)}:{quote(execution_id, safe='')}"
+
     def op(self, agent_id: str, op: str) -> str:
         """String with a TTL: the outcome of an operation id."""
         return f"{self._of('op', agent_id)}:{quote(op, safe='')}"
@@ -175,6 +183,16 @@ class Keys:
     def types(self) -> str:
         """Hash: the agent types that workers reported, each with its factory's parameters as JSON."""
         return f"{{{self.namespace}}}:types"
+
+    @property
+    def dags(self) -> str:
+        """Hash: the registered DAGs as JSON, by key."""
+        return f"{{{self.namespace}}}:dags"
+
+    @property
+    def views(self) -> str:
+        """String: how many snapshots of the runtime were taken; numbers the next one."""
+        return f"{{{self.namespace}}}:views"
 
     @property
     def sweeper(self) -> str:

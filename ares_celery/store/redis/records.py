@@ -24,6 +24,7 @@ OWN_FIELDS: Final = frozenset(
         "created_at",
         "changed_at",
         "last_progress",
+        "executions",
         "state_of",
         "state_schema",
         "state_saved",
@@ -56,6 +57,7 @@ _INTS: Final = (
     "died_at",
     "last_progress",
     "state_schema",
+    "executions",
 )
 _TEXTS: Final = (
     "fence",

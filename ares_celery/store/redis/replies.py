@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from ares_celery.errors import AresError, FencedError
-from ares_celery.ids import Instant
+from ares_celery.ids import AgentId, Epoch, Instant
 
-__all__ = ["as_it_is", "as_texts", "entry_fields", "fenced", "instant", "unknown_reply"]
+__all__ = ["as_it_is", "as_texts", "entry_fields", "epoch_of", "fenced", "instant", "unknown_reply"]
 
 
 def as_it_is(reply: Any) -> Any:  # noqa: ANN401 - what the driver gave
@@ -38,6 +39,15 @@ def instant(reply: bytes | None) -> Instant:
 def fenced(agent_id: str, fence: str) -> FencedError:
     """The error for the holder of a fence whose incarnation is over."""
     return FencedError(agent_id=agent_id, epoch=fence.partition("|")[0])
+
+
+@lru_cache(maxsize=10_000)  # one for each agent that this process hosts
+def epoch_of(agent_id: AgentId, fence: str) -> Epoch:
+    """The epoch that a fence shows. An empty fence is nobody's: a record without one must not equal it."""
+    epoch, bar, _ = fence.partition("|")
+    if not bar or not epoch.isdecimal():
+        raise fenced(agent_id, fence)
+    return Epoch(int(epoch))
 
 
 def unknown_reply(script: str, reply: object) -> AresError:

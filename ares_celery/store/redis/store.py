@@ -11,15 +11,18 @@ from ares_celery.errors import OperationNotSupportedError
 from ares_celery.ids import AgentId
 from ares_celery.model.snapshot import Snapshot
 from ares_celery.store.base import DamagedSnapshot, EventStore, MemoryManager, SnapshotStore
+from ares_celery.store.checkpoints import CheckpointStore
 from ares_celery.store.redis import state_calls
 from ares_celery.store.redis.agent_store import RedisAgentStore
 from ares_celery.store.redis.audit import RedisAudit
 from ares_celery.store.redis.bound import Bound
+from ares_celery.store.redis.checkpoint_store import RedisCheckpointStore
 from ares_celery.store.redis.client import AsyncRedisClient, RedisClient
 from ares_celery.store.redis.connections import AsyncDriver, Borrowed, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.event_store import RedisEventStore
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
+from ares_celery.store.redis.introspection import RedisIntrospection
 from ares_celery.store.redis.mailbox import RedisMailbox
 from ares_celery.store.redis.memory_manager import RedisMemoryManager
 from ares_celery.store.redis.namespace import open_namespace
@@ -49,7 +52,9 @@ class Drivers:
     asynchronous: Callable[[], AsyncDriver]
 
 
-class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisNamespaceAdmin, RedisAudit):
+class RedisStore(
+    RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisNamespaceAdmin, RedisAudit, RedisIntrospection
+):
     """Implements :class:`~ares_celery.store.base.Store`: one open namespace, safe to share between threads and to fork.
 
     Made by :func:`~ares_celery.store.redis.open.open_store`, or by :meth:`from_client` around a driver of your own.
@@ -63,6 +68,7 @@ class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisName
         self._events = RedisEventStore(bound)
         self._snapshots = RedisSnapshotStore(bound)
         self._memory = RedisMemoryManager(bound)
+        self._checkpoints = RedisCheckpointStore(bound)
 
     @classmethod
     def connect(
@@ -137,6 +143,11 @@ class RedisStore(RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisName
     def memory(self) -> MemoryManager:
         """What agents said and were told."""
         return self._memory
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """Executions and their checkpoints."""
+        return self._checkpoints
 
     def stored_snapshots(self, agent_id: AgentId) -> list[Snapshot | DamagedSnapshot]:
         """All kept snapshots, newest first, damaged ones included."""

@@ -187,6 +187,11 @@ def test_control_tasks_answer_in_json_and_refuse_with_typed_errors(fleet: Celery
     assert fleet.call("ares.get_agent", "nobody") is None
     assert [agent["id"] for agent in fleet.call("ares.list_agents", states=["running"])] == ["c"]
     assert fleet.call("ares.stats")["active_agents"] == 1
+    assert fleet.call("ares.register_agent_dag", "evolution", {"nodes": ["c"]}, actor="ann") is None
+    assert fleet.call("ares.get_agent_dag", key="evolution") == {"nodes": ["c"]}
+    assert fleet.call("ares.get_agent_dag", key="unknown") is None
+    shown = fleet.call("ares.introspect")
+    assert (shown["agents"]["listed"][0]["id"], shown["dags"], shown["seq"]) == ("c", {"keys": ["evolution"]}, 1)
     assert fleet.call("ares.health_check")["agents"] == {"running": 1}
     with pytest.raises(AgentNotFoundError) as refused:
         fleet.call("ares.stop_agent", "nobody")

@@ -13,6 +13,8 @@
 -- KEYS[12] memory      hash    their messages
 -- KEYS[13] summaries   list    the summaries of the agent's events
 -- KEYS[14] feed        stream  pointers to new events
+-- KEYS[15] executions  zset    ids of its executions
+-- KEYS[16+] checkpoint hash    one for each execution listed there
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string
@@ -40,6 +42,9 @@ if record[3] then
 end
 redis.call('ZREM', KEYS[5], ARGV[1])
 redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8], KEYS[10], KEYS[11], KEYS[12], KEYS[13])
+for i = 15, #KEYS do
+  redis.call('UNLINK', KEYS[i])
+end
 redis.call('SET', KEYS[2], '0|0|0|' .. now, 'EX', ARGV[4])
 if ARGV[5] ~= '' and record[1] then
   redis.call('XADD', KEYS[9], 'MAXLEN', '~', ARGV[6], '*', 'd', ARGV[5], 't', now)

@@ -17,14 +17,17 @@ from ares_celery.model.agent import AgentRecord, AgentSpec, Owner, RuntimeState
 from ares_celery.model.audit import AuditNote
 from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
+from ares_celery.model.execution import Complete, Execution, ExecutionState, decide_execution
 from ares_celery.model.plan import Plan
 from ares_celery.model.summary import Summary
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
 from ares_celery.store.redis import (
     agent_calls,
     audit_calls,
+    checkpoint_calls,
     event_calls,
     feed_calls,
+    introspection_calls,
     mailbox_calls,
     namespace_calls,
     state_calls,
@@ -34,7 +37,8 @@ from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.namespace_calls import StoredRuntime
 from ares_celery.store.redis.scripts import SCRIPT_NAMES, Scripts
-from ares_celery.store.redis.stored_events import encode_events
+from ares_celery.store.redis.stored_events import EncodedEvent, encode_events
+from ares_celery.store.redis.stored_executions import ExecutionChange
 from ares_celery.store.redis.stored_snapshots import EncodedState
 
 FOLDER = Path(__file__).parents[4] / "ares_celery/store/redis/lua"
@@ -46,6 +50,18 @@ FORBIDDEN = re.compile(
     r"\b(cjson|cmsgpack|bit|struct|tostring|sha1hex|replicate_commands|setresp|os|math\.random)\b"
     r"|'(KEYS|SCAN|HSCAN|SSCAN|ZSCAN|FLUSHDB|EVAL)'"
 )
+
+
+def execution_calls(events: list[EncodedEvent]) -> Iterator[Call[Any]]:
+    """Those about executions."""
+    execution = Execution(AGENT, "e1", state=ExecutionState.RUNNING, fence="1|t", revision=3)
+    plan = decide_execution(execution, Complete(), agent_id=AGENT, execution_id="e1", fence="1|t", now=Instant(1))
+    change = ExecutionChange({"state": "completed"}, ("fence",), b"null")
+    move = checkpoint_calls.Move(plan, change, events, "1|t", "op")
+    yield checkpoint_calls.read_execution(KEYS, agent_id=AGENT, execution_id="e1")
+    yield checkpoint_calls.move_execution(KEYS, move=move, retention=timedelta(1))
+    yield checkpoint_calls.requeue_execution(KEYS, move=move)
+    yield checkpoint_calls.delete_execution(KEYS, execution=execution, fence="1|t")
 
 
 def calls() -> Iterator[Call[Any]]:
@@ -76,7 +92,10 @@ def calls() -> Iterator[Call[Any]]:
         KEYS, shard=1, leases=[Lease(AGENT, "1|t", 0), Lease(AGENT, "1|t", 0)], lease_ttl=timedelta(1)
     )
     yield agent_calls.due(KEYS, shard=1, limit=1)
-    yield agent_calls.delete_agent(KEYS, agent_id=AGENT, read=read, op="op")
+    yield agent_calls.delete_agent(KEYS, agent_id=AGENT, read=read, op="op", executions=["e1", "e2"])
+    yield from execution_calls(events)
+    yield introspection_calls.put_dag(KEYS, key="k", data=b"1", note=AuditNote(operation="o"))
+    yield introspection_calls.number_snapshot(KEYS)
     yield event_calls.append_one(KEYS, append=append)
     yield event_calls.append_batch(KEYS, append=append)
     yield event_calls.append_outside(KEYS, stream_id=AGENT, events=events, expected=None)
@@ -187,8 +206,10 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
         "append_one",
         "append_batch",
         "append_outside",
+        "move_execution",
         "open_namespace",
         "open_session",
+        "put_dag",
         "reply",
         "save_snapshot",
         "save_summary",

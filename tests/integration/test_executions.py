@@ -1,0 +1,124 @@
+"""Executions under a real host: what a new incarnation finds of the work of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ares_celery import AgentContext, AgentSpec, CheckpointEnvelope, Execution, ExecutionState, RetryPolicy
+from ares_celery.errors import FencedError
+from ares_celery.ids import AgentId
+from ares_celery.model.execution import Acquire, Create, Save, Start
+from tests.hosting import Runtime
+from tests.redis_server import RedisServer
+from tests.wait import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+
+@pytest.fixture
+def runtime(redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
+    """A running namespace with one host."""
+    with Runtime(redis_server.url, namespace) as made:
+        made.manager.start()
+        yield made
+
+
+def host(runtime: Runtime) -> list[tuple[Execution, ...]]:
+    """Registers a type whose incarnations note the executions that they find when their code begins."""
+    found: list[tuple[Execution, ...]] = []
+
+    class Worker:
+        def __init__(self, agent_id: str) -> None:
+            self.agent_id = agent_id
+
+        async def start(self, ctx: AgentContext) -> None:
+            found.append(runtime.manager.checkpoints.list_executions(self.agent_id))
+            while not ctx.stop_requested:
+                await ctx.sleep(60)
+
+        async def process(self, ctx: AgentContext, message: object) -> Any:
+            return (await ctx.emit("asked", {})).version
+
+    runtime.register("worker", Worker)
+    return found
+
+
+def fence_of(runtime: Runtime) -> str:
+    """The fence of the incarnation that runs."""
+    record = runtime.store.read(AgentId("a")).record
+    assert record is not None
+    return record.fence
+
+
+def epoch_of(runtime: Runtime) -> int:
+    """The epoch of the incarnation that runs."""
+    return int(fence_of(runtime).partition("|")[0])
+
+
+@pytest.mark.spec(122)
+@pytest.mark.spec(123)
+def test_the_work_of_a_lost_incarnation_is_ready_before_the_next_ones_code_runs(runtime: Runtime) -> None:
+    """With its checkpoint and one event; the old owner is refused, the new one goes on, recovering again is nothing."""
+    found = host(runtime)
+    runtime.manager.start_agent(AgentSpec(id="a", type="worker"), wait="running")
+    wait_until(lambda: found == [()], "the first incarnation to look")
+    old = fence_of(runtime)
+    begin = (
+        Create(CheckpointEnvelope(payload={"file": "a.txt"}), RetryPolicy(3, timedelta(seconds=1))),
+        Acquire(),
+        Start(),
+        Save({"row": 3}, {"input_tokens": 10}),
+    )
+    runtime.store.checkpoints.apply("a", "import", *begin, fence=old, op="begin")
+    runtime.store.checkpoints.apply("a", "idle", Create(), fence=old, op="create")
+    runtime.manager.notify_agent_dead("a", "process lost", epoch=epoch_of(runtime))
+    runtime.until("a", "running", incarnation=2)
+    wait_until(lambda: len(found) == 2, "the second incarnation to look")
+    idle, taken = found[1]
+    assert (taken.id, taken.state, taken.epoch, taken.attempts) == ("import", ExecutionState.READY, 0, 0)
+    assert taken.envelope == CheckpointEnvelope(payload={"file": "a.txt"}, step_checkpoint={"row": 3}, input_tokens=10)
+    assert (idle.id, idle.state, idle.revision) == ("idle", ExecutionState.READY, 1)
+    (expired,) = runtime.events("a", "execution.expired")
+    assert (expired.payload["execution"], expired.payload["epoch"]) == ("import", int(old.partition("|")[0]))
+    types = runtime.types("a")
+    assert types.index("failover.triggered") < types.index("execution.expired") < types.index("failover.completed")
+    with pytest.raises(FencedError):
+        runtime.store.checkpoints.apply("a", "import", Save({"row": 4}), fence=old, op="late")
+    new = fence_of(runtime)
+    again = runtime.store.checkpoints.apply("a", "import", Acquire(), Start(), fence=new, op="again")
+    assert again is not None
+    assert again.epoch > int(old.partition("|")[0])
+    assert again.envelope.step_checkpoint == {"row": 3}
+    assert runtime.store.checkpoints.recover("a", fence=new, op="another") == ()
+
+
+def test_the_incarnation_goes_on_above_the_events_of_its_executions(runtime: Runtime) -> None:
+    """What the runtime wrote into its stream meanwhile does it no harm."""
+    host(runtime)
+    runtime.manager.start_agent(AgentSpec(id="a", type="worker"), wait="running")
+    fence = fence_of(runtime)
+    runtime.store.checkpoints.apply("a", "e", Create(), Acquire(), Start(), fence=fence, op="1")
+    runtime.manager.notify_agent_dead("a", "process lost", epoch=epoch_of(runtime))
+    runtime.until("a", "running", incarnation=2)
+    runtime.manager.process("a", "x")
+    runtime.manager.process("a", "y")
+    versions = [event.version for event in runtime.events("a")]
+    assert versions == list(range(1, len(versions) + 1))
+    assert runtime.manager.get_agent_info("a").restarts == 1  # type: ignore[union-attr]
+
+
+def test_the_executions_of_a_deleted_agent_are_gone_for_the_next_of_its_name(runtime: Runtime) -> None:
+    """Nobody finds results of another life."""
+    found = host(runtime)
+    runtime.manager.start_agent(AgentSpec(id="a", type="worker"), wait="running")
+    runtime.store.checkpoints.apply("a", "e", Create(), fence=fence_of(runtime), op="1")
+    runtime.manager.stop_agent("a")
+    runtime.manager.delete_agent("a")
+    assert runtime.manager.checkpoints.list_executions("a") == ()
+    runtime.manager.start_agent(AgentSpec(id="a", type="worker"), wait="running")
+    wait_until(lambda: len(found) == 2, "the new agent to look")
+    assert found[1] == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -16,7 +16,7 @@ from ares_celery.model.agent import AgentSpec
 from ares_celery.model.durations import Duration, OptionalDuration, Size, format_duration
 from ares_celery.model.restart import LifecyclePolicy
 
-__all__ = ["ProcessSettings", "RuntimeConfig", "default_config"]
+__all__ = ["ConfigSource", "ProcessSettings", "RuntimeConfig", "config_source", "default_config"]
 
 _ZERO = timedelta(0)
 #: Duration fields in which zero has a meaning.
@@ -226,6 +226,20 @@ class RuntimeConfig(BaseModel):
             restore_timeout=self.restore_timeout,
             lease_ttl=self.lease_ttl,
         )
+
+
+#: Gives the settings as they are now: they may change while a process runs.
+ConfigSource = Callable[[], RuntimeConfig]
+
+
+def config_source(config: RuntimeConfig | ConfigSource) -> ConfigSource:
+    """Settings that stay as they are, as a source; a source stays one.
+
+    Example:
+        >>> config_source(RuntimeConfig(shards=4))().shards
+        4
+    """
+    return (lambda: config) if isinstance(config, RuntimeConfig) else config
 
 
 def default_config() -> RuntimeConfig:

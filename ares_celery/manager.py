@@ -97,8 +97,8 @@ class CoreManager(StreamCare, Administration, StateAccess, NamespaceOverview, Ag
 
     @property
     def config(self) -> RuntimeConfig:
-        """The namespace's settings."""
-        return self._ports.config
+        """The namespace's settings, as they are now."""
+        return self._ports.store.refresh_config()
 
     @property
     def namespace(self) -> str:

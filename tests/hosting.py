@@ -40,7 +40,7 @@ class Runtime:
         self.config = self.store.config
         self.registry = Registry()
         self.launcher = ThreadLauncher(lambda: self.host)
-        self.committer = Committer(self.store, self.config, self.launcher)
+        self.committer = Committer(self.store, lambda: self.store.config, self.launcher)
         self.host = self.new_host()
         self.manager = CoreManager(self, registry=self.registry)
         contact = ContactWindow(self.config.lease_ttl)
@@ -50,7 +50,7 @@ class Runtime:
         """A host as another process would have it."""
         return ProcessHost(
             store=self.store,
-            config=self.store.config,
+            config=lambda: self.store.config,
             committer=self.committer,
             registry=self.registry,
             open_async=self.store.open_async,

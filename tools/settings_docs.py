@@ -66,7 +66,8 @@ def render() -> str:
     lines += [
         "\n## Of a namespace\n",
         "Stored when the namespace is made, from its creator's RuntimeConfig or from `ARES_<FIELD>`, and the same for",
-        "everyone. A process whose own values differ logs one warning and never wins. `ares config get` shows them.\n",
+        "everyone. A process whose own values differ logs one warning and never wins. `ares config get` shows them,",
+        "[`ares config set`](../howto/change-settings.md) changes them while everything runs.\n",
         "| field | default | meaning |",
         "|---|---|---|",
     ]

@@ -8,11 +8,11 @@ import signal
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from threading import Lock
 from typing import Final
 
 from ares_celery.clock import Clock, SystemClock
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.runtime.exit_watcher import ExitWatcher, kill
 from ares_celery.runtime.process_identity import ProcessIdentity
@@ -154,7 +154,7 @@ class Reaper:
     Args:
         store: The namespace.
         children: What the children run.
-        heartbeat_interval: Within which a healthy incarnation notices that it was fenced.
+        config: heartbeat_interval: within which a healthy incarnation notices that it was fenced.
         clock: Monotonic time of this process.
     """
 
@@ -162,13 +162,13 @@ class Reaper:
         self,
         store: AgentStore,
         children: ChildTable,
-        heartbeat_interval: timedelta,
+        config: RuntimeConfig | ConfigSource,
         *,
         clock: Clock | None = None,
     ) -> None:
         self._store = store
         self._children = children
-        self._heartbeat = heartbeat_interval.total_seconds()
+        self._config = config_source(config)
         self._clock = clock or SystemClock()
         self._over_since: dict[Tenancy, float] = {}
 
@@ -190,7 +190,9 @@ class Reaper:
             if not _is_over(tenancy, read):
                 continue
             over_since[tenancy] = self._over_since.get(tenancy, now)
-            grace = self._heartbeat + (0.0 if _was_fenced(tenancy, read) else _CLEANING_UP)
+            grace = self._config().heartbeat_interval.total_seconds() + (
+                0.0 if _was_fenced(tenancy, read) else _CLEANING_UP
+            )
             if now - over_since[tenancy] >= grace and self._end(tenancy):
                 killed.append(tenancy)
         self._over_since = over_since

@@ -138,4 +138,4 @@ class _OpenOnUse:
 
         store = open_store(self._settings, self._asked)
         app = self._app or create_app(self._settings, set_as_current=False)
-        return store, Committer(store, store.config, CeleryLauncher(app, store.namespace), clock=self._clock)
+        return store, Committer(store, lambda: store.config, CeleryLauncher(app, store.namespace), clock=self._clock)

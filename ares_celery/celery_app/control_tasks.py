@@ -96,6 +96,7 @@ CONTROLS: Final = (
     Control("register_agent_dag"),
     Control("get_agent_dag"),
     Control("introspect"),
+    Control("set_config"),
     Control("send"),
     Control("process", call=_process, parameters=_process_parameters),
     Control("start", call=_runtime(RuntimeState.RUNNING, (RuntimeState.NEW, RuntimeState.STOPPED), "start")),

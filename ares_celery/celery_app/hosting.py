@@ -22,7 +22,7 @@ def open_host(store: RedisStore, committer: Committer, *, exclusive: bool) -> Pr
     """
     return ProcessHost(
         store=store,
-        config=store.config,
+        config=lambda: store.config,
         committer=committer,
         registry=REGISTRY,
         open_async=store.open_async,

@@ -105,14 +105,14 @@ class WorkerServices:
             self._clock.wait(self._stopping, _OPEN_PAUSE)
 
     def _start_parts(self, store: Store, committer: Committer) -> None:
-        config, identity = store.config, ProcessIdentity.current()
+        identity = ProcessIdentity.current()
         announcement = Announcement(store, self._worker, REGISTRY.describe)
         if self._hosts_agents:
             announcement.look()
         self.desk.start(store, committer)
-        reaper = Reaper(store, self.children, config.heartbeat_interval, clock=self._clock)
+        reaper = Reaper(store, self.children, lambda: store.config, clock=self._clock)
         parts: list[Repeating | SweepThread | HostWatch] = [
-            SweepThread(store, committer, config, identity, clock=self._clock),
+            SweepThread(store, committer, lambda: store.config, identity, clock=self._clock),
             HostWatch(store, self.desk, identity, self._worker, children=self.children.processes, clock=self._clock),
             Repeating("reaper", reaper.look, _REAP_INTERVAL, clock=self._clock),
         ]

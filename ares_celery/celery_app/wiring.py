@@ -84,6 +84,11 @@ class Wiring:
         return self.store.config
 
     @property
+    def own_config(self) -> RuntimeConfig:
+        """The settings that this process was given, by its code or its environment; they never win."""
+        return RuntimeConfig.from_env() if self._asked is None else self._asked
+
+    @property
     def drain_timeout(self) -> timedelta:
         """The namespace's setting, or the default where it was never opened. Asks nobody."""
         store = self._store
@@ -108,7 +113,7 @@ class Wiring:
             if self._store is None or self._committer is None:
                 store = open_store(self.settings, self._asked)
                 launcher = CeleryLauncher(self.app, store.namespace)
-                self._store, self._committer = store, Committer(store, store.config, launcher)
+                self._store, self._committer = store, Committer(store, lambda: store.config, launcher)
             return self._store, self._committer
 
     def _forget_all(self) -> None:

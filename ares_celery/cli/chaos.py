@@ -13,7 +13,7 @@ __all__ = ["chaos"]
 
 @click.group()
 def chaos() -> None:
-    """Faults on purpose; refused unless the namespace was made with ARES_CHAOS=true."""
+    """Faults on purpose; refused unless the namespace allows them: `ares config set chaos true`."""
 
 
 @chaos.command()

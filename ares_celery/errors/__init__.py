@@ -322,7 +322,10 @@ class ChaosDisabledError(AresError):
     """Faults are not allowed in this namespace."""
 
     code = "chaos_disabled"
-    template = "{operation} is refused: namespace {namespace!r} was not made with ARES_CHAOS=true, so chaos is off"
+    template = (
+        "{operation} is refused: chaos is off in namespace {namespace!r}; `ares config set chaos true` allows it, as "
+        "does ARES_CHAOS=true when it is made"
+    )
 
 
 class OperationNotSupportedError(AresError):

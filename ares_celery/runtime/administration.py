@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from ares_celery.agents.specs import parse_spec
 from ares_celery.clock import instant_from
+from ares_celery.config import RuntimeConfig
 from ares_celery.errors import InvalidSettingError
 from ares_celery.ids import Instant, check_agent_id
 from ares_celery.model import command as commands
@@ -71,6 +72,29 @@ class Administration(AgentQueries):
         )
         apply_asked(self._ports.committer, checked, command, op)
         return agent_info(self._record(checked))
+
+    def set_config(
+        self, settings: Mapping[str, Any], *, reason: str = "", actor: str = "", op: str = ""
+    ) -> RuntimeConfig:
+        """Changes settings of the namespace, all that are named or none; every process follows within a second.
+
+        Args:
+            settings: Names and values, as ``RuntimeConfig`` takes them or as text: ``{"lease_ttl": "10s"}``.
+            reason: Kept in the audit stream, with the names of what changed.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
+
+        Returns:
+            All settings afterwards.
+
+        Raises:
+            InvalidSettingError: A name is unknown, a value is wrong, or the whole does not fit together; ``shards`` is
+                fixed when the namespace is made.
+
+        Example:
+            ``manager.set_config({"lease_ttl": "20s", "heartbeat_interval": "5s"}, reason="slow network")``
+        """
+        return self._ports.store.set_config(settings, reason=reason, actor=actor or me(), op=op)
 
     def audit(
         self, agent_id: str | None = None, *, since: datetime | str | None = None, limit: int = 100

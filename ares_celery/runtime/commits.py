@@ -9,7 +9,7 @@ from datetime import timedelta
 from threading import Event
 
 from ares_celery.clock import Clock, SystemClock
-from ares_celery.config import RuntimeConfig
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import StoreUnavailableError
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentRecord
@@ -58,11 +58,16 @@ class Committer:
     """
 
     def __init__(
-        self, store: AgentStore, config: RuntimeConfig, launcher: Launcher, *, clock: Clock | None = None
+        self,
+        store: AgentStore,
+        config: RuntimeConfig | ConfigSource,
+        launcher: Launcher,
+        *,
+        clock: Clock | None = None,
     ) -> None:
-        """Binds the loop to a namespace."""
+        """Binds the loop to a namespace and its settings, which may change meanwhile."""
         self._store = store
-        self._config = config
+        self._config = config_source(config)
         self._launcher = launcher
         self._clock = clock or SystemClock()
         self._never = Event()
@@ -133,7 +138,7 @@ class Committer:
         situation = Situation(
             record=read.record,
             now=read.now,
-            policy=self._config.policy_for(spec),
+            policy=self._config().policy_for(spec),
             runtime=read.runtime,
             lease_until=read.lease_until,
             namespace=self._store.namespace,

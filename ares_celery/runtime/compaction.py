@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ares_celery.agents.summariser import Summariser, check_summariser, registered_summariser
-from ares_celery.config import RuntimeConfig
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import AresError, StopSignal, StreamNotFoundError, VersionConflictError
 from ares_celery.ids import Version
 from ares_celery.model.event import Event, ReadOptions
@@ -64,7 +64,7 @@ class Compactor:
     def __init__(
         self,
         events: EventStore,
-        config: RuntimeConfig,
+        config: RuntimeConfig | ConfigSource,
         *,
         summariser: Summariser | None = None,
         limit: float = SUMMARISER_LIMIT,
@@ -72,9 +72,13 @@ class Compactor:
         if summariser is not None:
             check_summariser(summariser)
         self._events = events
-        self._config = config
+        self._settings = config_source(config)
         self._summariser = summariser
         self._limit = limit
+
+    @property
+    def _config(self) -> RuntimeConfig:
+        return self._settings()
 
     def compact(self, stream_id: str) -> Summary | None:
         """Summarises the events of a stream that no summary covers, but for the newest ``compaction_keep``.

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from ares_celery.config import RuntimeConfig
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 
 __all__ = ["CompactionDuty"]
 
@@ -42,7 +42,7 @@ class CompactionDuty:
     process leaves undone, the next look at the stream does, in whichever process.
     """
 
-    def __init__(self, compact: Callable[[str], object], config: RuntimeConfig) -> None:
+    def __init__(self, compact: Callable[[str], object], config: RuntimeConfig | ConfigSource) -> None:
         """Starts no thread before a stream is due.
 
         Args:
@@ -50,12 +50,16 @@ class CompactionDuty:
             config: The namespace's compaction_threshold.
         """
         self._compact = compact
-        self._step = max(1, config.compaction_threshold // LOOKS)
+        self._settings = config_source(config)
         self._seen: dict[str, int] = {}
         self._waiting: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
         self._queued: set[str] = set()
         self._closed = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def _step(self) -> int:
+        return max(1, self._settings().compaction_threshold // LOOKS)
 
     def look(self, hosted: Iterable[_Hosted]) -> None:
         """Takes note of the agents hosted now; for one thread."""

@@ -13,7 +13,7 @@ import msgspec
 
 from ares_celery.agents.registry import Registry, colour_of
 from ares_celery.clock import Clock, SystemClock, to_datetime
-from ares_celery.config import RuntimeConfig
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import (
     AgentFailedError,
     AresError,
@@ -72,7 +72,7 @@ class ProcessHost:
         self,
         *,
         store: Store,
-        config: RuntimeConfig,
+        config: RuntimeConfig | ConfigSource,
         committer: Committer,
         registry: Registry,
         open_async: Callable[[], AsyncIncarnationStore],
@@ -86,7 +86,7 @@ class ProcessHost:
 
         Args:
             store: The open namespace.
-            config: Its settings.
+            config: Its settings; each incarnation is made with those of its moment.
             committer: For every change of an agent's life.
             registry: The agent types of this process.
             open_async: Gives the store for the event loop; called on it, once.
@@ -98,7 +98,7 @@ class ProcessHost:
         """
         self._on_stuck = on_stuck
         self._store = store
-        self._config = config
+        self._settings = config_source(config)
         self._committer = committer
         self._registry = registry
         self._open_async = open_async
@@ -173,7 +173,7 @@ class ProcessHost:
             threading.Thread(target=self._watch_drain, name="ares-drain-watch", daemon=True).start()
 
     def _watch_drain(self) -> None:
-        until = self._clock.monotonic() + self._config.drain_timeout.total_seconds()
+        until = self._clock.monotonic() + self._settings().drain_timeout.total_seconds()
         never = threading.Event()
         while self._clock.monotonic() < until:
             self._clock.wait(never, _DRAIN_LOOK)
@@ -275,7 +275,7 @@ class ProcessHost:
                 incarnation,
                 agent,
                 agent_type,
-                config=self._config,
+                config=self._settings(),
                 clock=self._clock,
                 loop=loop,
                 store=self._recoverer.saving_async(store),
@@ -285,7 +285,7 @@ class ProcessHost:
             incarnation,
             agent,
             agent_type,
-            config=self._config,
+            config=self._settings(),
             clock=self._clock,
             store=self._recoverer.saving(self._store),
             report_ill=self._report_ill,
@@ -397,7 +397,7 @@ class ProcessHost:
     def _loop_and_store(self) -> tuple[LoopThread, AsyncIncarnationStore]:
         with self._lock:
             if self._loop is None:
-                hung_after = self._config.heartbeat_interval.total_seconds() * _HUNG_HEARTBEATS
+                hung_after = self._settings().heartbeat_interval.total_seconds() * _HUNG_HEARTBEATS
                 self._loop = LoopThread(self._clock, hung_after=hung_after)
             if self._async_store is None:
                 self._async_store = self._loop.submit(_opened(self._open_async)).result()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from ares_celery.clock import Clock
-from ares_celery.config import RuntimeConfig
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import AresError, StoreUnavailableError
 from ares_celery.ids import AgentId
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
@@ -31,7 +31,7 @@ class LeaseKeeper:
         self,
         store: AgentStore,
         hosted: HostedSet,
-        config: RuntimeConfig,
+        config: RuntimeConfig | ConfigSource,
         clock: Clock,
         *,
         on_beat: Callable[[], None] | None = None,
@@ -48,8 +48,7 @@ class LeaseKeeper:
         self._store = store
         self._hosted = hosted
         self._clock = clock
-        self._interval = config.heartbeat_interval.total_seconds()
-        self._ttl = config.lease_ttl.total_seconds()
+        self._config = config_source(config)
         self._on_beat = on_beat
         self._kicked: set[AgentId] = set()
         self._lock = threading.Lock()
@@ -58,6 +57,10 @@ class LeaseKeeper:
         self._renewed_at = clock.monotonic()
         self._suspended = False
         self._thread = threading.Thread(target=self._run, name="ares-lease-keeper", daemon=True)
+
+    @property
+    def _interval(self) -> float:
+        return self._config().heartbeat_interval.total_seconds()
 
     def start(self) -> None:
         """Begins to renew."""
@@ -149,7 +152,7 @@ class LeaseKeeper:
                 incarnation.suspend(suspended=False)
 
     def _outage(self, error: AresError | None) -> None:
-        if self._suspended or self.age < self._ttl:
+        if self._suspended or self.age < self._config().lease_ttl.total_seconds():
             return
         self._suspended = True
         log.error("no lease could be renewed for %.1f s (%s): incarnations wait", self.age, error)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 from ares_celery.agents.contract import Agent
 from ares_celery.agents.registry import AgentType, Registry
 from ares_celery.clock import Clock
-from ares_celery.config import RuntimeConfig
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import FencedSignal, StoreUnavailableError
 from ares_celery.model.command import Finding
 from ares_celery.runtime.cognition import Cognition
@@ -53,7 +53,7 @@ class Recoverer:
     def __init__(
         self,
         store: Store,
-        config: RuntimeConfig,
+        config: RuntimeConfig | ConfigSource,
         registry: Registry,
         *,
         clock: Clock,
@@ -61,7 +61,7 @@ class Recoverer:
         draining: threading.Event,
     ) -> None:
         self._store = store
-        self._config = config
+        self._settings = config_source(config)
         self._registry = registry
         self._clock = clock
         self._sources = sources
@@ -98,7 +98,7 @@ class Recoverer:
             BaseException: Whatever the agent's code raises, and the errors of
                 :func:`~ares_celery.runtime.recovery.recover_agent_state`.
         """
-        spec = claimed.record.spec
+        spec, config = claimed.record.spec, self._settings()
         agent_type = self._registry.get(spec.type)
         agent = agent_type.create(spec)
         incarnation.origin = agent_type.origin_of(spec)
@@ -109,8 +109,8 @@ class Recoverer:
             StateCode(spec.type, agent_type.schema, incarnation.origin, self._registry.upcasters),
             ReplayPolicy(
                 lifecycle=spec.replay_lifecycle,
-                newest=self._config.max_replay_events if self._config.replay_overflow == "newest" else 0,
-                forgive=self._config.integrity == "warn",
+                newest=config.max_replay_events if config.replay_overflow == "newest" else 0,
+                forgive=config.integrity == "warn",
             ),
             patience=self._patience(incarnation),
             cognition=parts.cognition,

@@ -1,14 +1,15 @@
-"""The port for who asked for what in a namespace."""
+"""The ports for a namespace's settings, and for who asked for what."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
+from ares_celery.config import RuntimeConfig
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.audit import AuditEntry, AuditNote
 
-__all__ = ["AuditStore"]
+__all__ = ["AuditStore", "SettingsStore"]
 
 
 class AuditStore(Protocol):
@@ -25,4 +26,28 @@ class AuditStore(Protocol):
 
     def note_down(self, note: AuditNote) -> None:
         """Writes an entry about something that the store itself does not see, such as a signal to a process."""
+        ...
+
+
+class SettingsStore(Protocol):
+    """The settings that a namespace has for everyone, as they are now."""
+
+    @property
+    def config(self) -> RuntimeConfig:
+        """The settings, at most a second behind what is stored while the store is used; reading asks nobody."""
+        ...
+
+    def refresh_config(self) -> RuntimeConfig:
+        """Reads the settings now."""
+        ...
+
+    def set_config(
+        self, changes: Mapping[str, Any], *, reason: str = "", actor: str = "", op: str = ""
+    ) -> RuntimeConfig:
+        """Changes some settings, all of them or none, noted in the audit stream; the same values again: no effect.
+
+        Raises:
+            InvalidSettingError: A name is unknown, a value wrong, or the whole would not fit together; ``shards`` is
+                fixed when a namespace is made.
+        """
         ...

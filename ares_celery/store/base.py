@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ares_celery.config import RuntimeConfig
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentState, Owner, RuntimeState
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
-from ares_celery.store.administration import AuditStore
+from ares_celery.store.administration import AuditStore, SettingsStore
 from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
 from ares_celery.store.states import NO_SCHEMAS, KeptSnapshots, SnapshotStore
@@ -310,11 +309,6 @@ class NamespaceAdmin(Protocol):
         """The namespace's name."""
         ...
 
-    @property
-    def config(self) -> RuntimeConfig:
-        """The stored settings, as of opening."""
-        ...
-
     def reopen(self) -> Instant:
         """Makes the namespace again if the server has lost all data; returns when it was made.
 
@@ -398,7 +392,17 @@ class NamespaceAdmin(Protocol):
         ...
 
 
-class Store(AgentStore, IncarnationStore, KeptSnapshots, Mailbox, NamespaceAdmin, AuditStore, Introspection, Protocol):
+class Store(
+    AgentStore,
+    IncarnationStore,
+    KeptSnapshots,
+    Mailbox,
+    NamespaceAdmin,
+    SettingsStore,
+    AuditStore,
+    Introspection,
+    Protocol,
+):
     """Everything that one open namespace offers, in one object; safe to share between threads."""
 
     @property

@@ -52,12 +52,16 @@ class ContactWindow:
     """
 
     def __init__(self, lease_ttl: timedelta) -> None:
-        self._length = lease_ttl.total_seconds()
-        self._most_gap = max(_LEAST_GAP, lease_ttl / 4).total_seconds()
+        self.resize(lease_ttl)
         self._contacts: deque[_Contact] = deque()
         self._since = 0.0
         self._last: _Contact | None = None
         self._step = 0
+
+    def resize(self, lease_ttl: timedelta) -> None:
+        """Makes the window as long as a lease is now; the contact so far counts."""
+        self._length = lease_ttl.total_seconds()
+        self._most_gap = max(_LEAST_GAP, lease_ttl / 4).total_seconds()
 
     @property
     def look_interval(self) -> timedelta:

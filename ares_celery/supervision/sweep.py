@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from ares_celery.clock import Clock, SystemClock, micros
-from ares_celery.config import RuntimeConfig
+from ares_celery.config import ConfigSource, RuntimeConfig
 from ares_celery.errors import StoreUnavailableError, UnreadableRecordError
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.command import Command, Deadline, DeadlineDue
@@ -91,7 +91,7 @@ class Sweeper:
         self,
         store: Store,
         committer: Committer,
-        config: RuntimeConfig,
+        config: RuntimeConfig | ConfigSource,
         *,
         contact: ContactWindow | None = None,
         clock: Clock | None = None,
@@ -100,7 +100,7 @@ class Sweeper:
         self._committer = committer
         self._contact = contact
         self._clock = clock or SystemClock()
-        self._lost_hosts = LostHosts(store, config.heartbeat_interval)
+        self._lost_hosts = LostHosts(store, config)
         self._postponed = Postponed(self._clock)
         self._room = QueueRoom(store, committer.waiting, self._clock)
         self._page = _PAGE

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from ares_celery.clock import Clock, SystemClock
-from ares_celery.config import RuntimeConfig
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import StoreUnavailableError
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.process_identity import ProcessIdentity
@@ -56,7 +56,7 @@ class SweepThread:
         self,
         store: Store,
         committer: Committer,
-        config: RuntimeConfig,
+        config: RuntimeConfig | ConfigSource,
         identity: ProcessIdentity,
         *,
         clock: Clock | None = None,
@@ -64,13 +64,12 @@ class SweepThread:
         self._store = store
         self._clock = clock or SystemClock()
         self._identity = identity.encode()
-        self._contact = ContactWindow(config.lease_ttl)
+        self._settings = config_source(config)
+        self._followed = self._settings()
+        self._contact = ContactWindow(self._followed.lease_ttl)
         self._clock_steps = ClockSteps(store, self._contact, self._clock)
-        self._sweeper = Sweeper(store, committer, config, contact=self._contact, clock=self._clock)
+        self._sweeper = Sweeper(store, committer, self._settings, contact=self._contact, clock=self._clock)
         self._reconciler = Reconciler(store, committer, clock=self._clock)
-        self._interval = config.sweep_interval
-        self._election = max(3 * config.sweep_interval, _LEAST_ELECTION)
-        self._look_interval = min(_LOOK_INTERVAL, self._contact.look_interval)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ares-sweep", daemon=True)
         self._is_elected = False
@@ -116,7 +115,27 @@ class SweepThread:
         self._is_away = False
         return pause
 
+    @property
+    def _interval(self) -> timedelta:
+        return self._followed.sweep_interval
+
+    @property
+    def _election(self) -> timedelta:
+        return max(3 * self._interval, _LEAST_ELECTION)
+
+    @property
+    def _look_interval(self) -> timedelta:
+        return min(_LOOK_INTERVAL, self._contact.look_interval)
+
+    def _follow_settings(self) -> None:
+        """Takes over settings that were changed."""
+        config = self._settings()
+        if config is not self._followed:
+            self._followed = config
+            self._contact.resize(config.lease_ttl)
+
     def _turn(self) -> float:
+        self._follow_settings()
         # First of all, as after a step of the clock nothing is due that seems to be.
         self._clock_steps.look()
         elected = self._store.elect(self._identity, ttl_ms=self._election // timedelta(milliseconds=1))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 
 from ares_celery.clock import micros
+from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import Owner
 from ares_celery.model.restart import Suspicion, lost_together, suspicions
@@ -42,12 +42,12 @@ class LostHosts:
 
     Args:
         store: The namespace.
-        heartbeat_interval: How often owners renew.
+        config: heartbeat_interval: how often owners renew.
     """
 
-    def __init__(self, store: Store, heartbeat_interval: timedelta) -> None:
+    def __init__(self, store: Store, config: RuntimeConfig | ConfigSource) -> None:
         self._store = store
-        self._spread = micros(heartbeat_interval)
+        self._config = config_source(config)
         self._seen: OrderedDict[str, int] = OrderedDict()
         self._suspected: dict[str, Mapping[AgentId, Suspicion]] = {}
 
@@ -99,4 +99,4 @@ class LostHosts:
             self._suspected[identity] = suspicions(known)
 
     def _runs_out(self, lease_until: Instant, now: Instant) -> bool:
-        return 0 < lease_until < now + self._spread
+        return 0 < lease_until < now + micros(self._config().heartbeat_interval)

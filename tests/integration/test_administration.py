@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
-from ares_celery import AgentContext, AgentSpec
+from ares_celery import AgentContext, AgentSpec, Manager
 from ares_celery.errors import (
     AgentNotFoundError,
     AgentNotRunningError,
     ChaosDisabledError,
+    EventTooLargeError,
     InvalidConfigError,
     InvalidSettingError,
 )
 from tests.hosting import Runtime
 from tests.redis_server import RedisServer
+from tests.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
@@ -177,3 +179,31 @@ def test_a_restart_of_a_type_that_nobody_knows_any_more_is_refused(runtime: Runt
         runtime.manager.restart_agent("a")
     assert runtime.manager.get_agent_info("a").incarnation == 1  # type: ignore[union-attr]
     assert runtime.manager.process("a", "?") == {"step": 2, "unit": "m"}
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_running_agents_follow_a_change_of_the_settings(runtime: Runtime, redis_server: RedisServer) -> None:
+    """Set by another process; the host of this one, its keeper and its decisions go by it without a restart."""
+    begin(runtime)
+    with Manager(redis_url=redis_server.url, namespace=runtime.store.namespace) as other:
+        other.set_config({"max_restarts_per_agent": "1", "max_event_bytes": "64"}, reason="try", actor="ann")
+    wait_until(lambda: runtime.store.config.max_event_bytes == 64, "the keeper to bring the change along")
+    with pytest.raises(EventTooLargeError, match="64"):
+        runtime.manager.send("a", "x" * 100)
+    for wanted in ("running", "parked"):
+        epoch = runtime.manager.get_agent_info("a").epoch  # type: ignore[union-attr]
+        runtime.manager.notify_agent_dead("a", "no pulse", epoch=epoch)
+        runtime.until("a", wanted, incarnation=2)
+    info = runtime.manager.get_agent_info("a")
+    assert info is not None
+    assert (info.cause, info.charged) == ("cap", 1)
+    assert runtime.manager.config.max_restarts_per_agent == 1
+
+
+def test_a_settings_change_that_cannot_be_is_refused_by_the_manager(runtime: Runtime) -> None:
+    """With the field; nothing is noted."""
+    with pytest.raises(InvalidSettingError, match="lease_ttl"):
+        runtime.manager.set_config({"heartbeat_interval": "1s"})
+    assert [e.operation for e in runtime.manager.audit()] == ["runtime.start"]

@@ -36,6 +36,8 @@ log: Final = logging.getLogger(__name__)
 READS_PER_TRIP: Final = 500
 #: Unreadable records that are named in the log; beyond, the first ones tell the story.
 MOST_SAID: Final = 1_000
+#: Bytes of one of the runtime's own events, whose texts are cut: max_event_bytes is for agents, and refuses no verdict.
+OWN_EVENT_BYTES: Final = 1 << 20
 
 
 class RedisAgentStore(Part):
@@ -52,7 +54,7 @@ class RedisAgentStore(Part):
 
     def read(self, agent_id: AgentId, *, op: str = "") -> AgentRead:
         """Reads an agent and Redis TIME in one atomic call."""
-        read = self._bound.client.run(agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op=op))
+        read = self._run(agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op=op))
         if read.problem:
             raise UnreadableRecordError(agent_id=agent_id, problem=read.problem)
         return read
@@ -62,8 +64,8 @@ class RedisAgentStore(Part):
         reads = [
             read
             for some in _chunks(agent_ids, READS_PER_TRIP)
-            for read in self._bound.client.run_many(
-                agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op="") for agent_id in some
+            for read in self._run_many(
+                [agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op="") for agent_id in some]
             )
         ]
         for agent_id, read in zip(agent_ids, reads, strict=True):
@@ -84,9 +86,7 @@ class RedisAgentStore(Part):
         if plan.before is not None and plan.after is None:
             return self._delete_by(plan, read, op)
         agent_id = _agent_of(plan, guard)
-        events = encode_events(
-            agent_id, lifecycle_events(plan.events), epoch=0, limit=self._bound.config.max_event_bytes
-        )
+        events = encode_events(agent_id, lifecycle_events(plan.events), epoch=0, limit=OWN_EVENT_BYTES)
         call = agent_calls.commit(
             self._bound.keys, agent_id=agent_id, plan=plan, read=read, op=op, guard=guard, events=events
         )
@@ -122,7 +122,7 @@ class RedisAgentStore(Part):
             page=page,
             schemas=schemas,
         )
-        return self._bound.client.run(call)
+        return self._run(call)
 
     def renew(self, leases: Sequence[Lease]) -> Renewal:
         """Renews leases in one round trip; lists those with news."""
@@ -130,10 +130,12 @@ class RedisAgentStore(Part):
         shards: dict[int, list[Lease]] = defaultdict(list)
         for lease in leases:
             shards[keys.shard_of(lease.agent_id)].append(lease)
-        answers = self._bound.client.run_many(
-            agent_calls.renew(keys, shard=shard, leases=some, lease_ttl=self._bound.config.lease_ttl)
-            for shard, held in shards.items()
-            for some in _chunks(held, agent_calls.LEASES_PER_CALL)
+        answers = self._run_many(
+            [
+                agent_calls.renew(keys, shard=shard, leases=some, lease_ttl=self._bound.config.lease_ttl)
+                for shard, held in shards.items()
+                for some in _chunks(held, agent_calls.LEASES_PER_CALL)
+            ]
         )
         news: list[LeaseChange] = [change for _, changes in answers for change in changes]
         return Renewal(now=max((now for now, _ in answers), default=Instant(0)), changes=tuple(news))
@@ -141,9 +143,7 @@ class RedisAgentStore(Part):
     def due(self, *, limit: int = 100) -> list[DueShard]:
         """Deadlines that have passed, of every shard, in one round trip."""
         keys = self._bound.keys
-        return self._bound.client.run_many(
-            agent_calls.due(keys, shard=shard, limit=limit) for shard in range(keys.shards)
-        )
+        return self._run_many([agent_calls.due(keys, shard=shard, limit=limit) for shard in range(keys.shards)])
 
     def hosted_by(self, identity: str) -> list[AgentId]:
         """The agents whose last known host is this process, sorted."""

@@ -174,6 +174,10 @@ class Keys:
         """String: the settings as JSON."""
         return f"{{{self.namespace}}}:config"
 
+    def settings_op(self, op: str) -> str:
+        """String with a TTL: the outcome of an operation id that changed the settings."""
+        return f"{{{self.namespace}}}:op:{quote(op, safe='')}"
+
     @property
     def settings_audit(self) -> str:
         """Stream: who changed which settings, and why; bounded. Beside the settings, so that both are one write."""

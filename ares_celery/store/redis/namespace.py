@@ -9,8 +9,8 @@ from ares_celery.config import RuntimeConfig
 from ares_celery.errors import NamespaceMismatchError
 from ares_celery.ids import Instant
 from ares_celery.store.redis.client import RedisClient
-from ares_celery.store.redis.json_values import decode_json
 from ares_celery.store.redis.keys import Keys
+from ares_celery.store.redis.live_settings import parse_settings
 from ares_celery.store.redis.namespace_calls import open_namespace as open_call
 
 __all__ = ["SCHEMA", "open_namespace", "reopen_namespace"]
@@ -21,7 +21,9 @@ _log: Final = logging.getLogger(__name__)
 SCHEMA: Final = 1
 
 
-def open_namespace(client: RedisClient, namespace: str, config: RuntimeConfig | None) -> tuple[Keys, RuntimeConfig]:
+def open_namespace(
+    client: RedisClient, namespace: str, config: RuntimeConfig | None
+) -> tuple[Keys, RuntimeConfig, str]:
     """Opens a namespace; made atomically when it does not exist.
 
     Args:
@@ -31,7 +33,7 @@ def open_namespace(client: RedisClient, namespace: str, config: RuntimeConfig | 
             difference is one warning.
 
     Returns:
-        Its keys and its stored settings.
+        Its keys, its stored settings and their generation.
 
     Raises:
         NamespaceMismatchError: It has another schema, or other shards than were asked for.
@@ -48,10 +50,10 @@ def open_namespace(client: RedisClient, namespace: str, config: RuntimeConfig | 
             wanted=own.shards,
             cure="leave shards out, or use another namespace: shards are fixed when one is made",
         )
-    stored = _parse(opened.config, shards)
+    stored = parse_settings(opened.config, shards)
     if not opened.made:
         _warn_of_differences(namespace, own, stored)
-    return Keys(namespace, shards), stored
+    return Keys(namespace, shards), stored, opened.meta.get("config_generation", "0")
 
 
 def reopen_namespace(client: RedisClient, keys: Keys, config: RuntimeConfig) -> Instant:
@@ -79,19 +81,12 @@ def _demand_schema(namespace: str, found: str) -> None:
         raise NamespaceMismatchError(namespace=namespace, field="schema", found=int(found), wanted=SCHEMA, cure=cure)
 
 
-def _parse(data: bytes, shards: int) -> RuntimeConfig:
-    values = decode_json(data)
-    # A newer version may have stored settings that this one does not have.
-    known = {name: value for name, value in values.items() if name in RuntimeConfig.model_fields}
-    return RuntimeConfig.parse(known | {"shards": shards})
-
-
 def _warn_of_differences(namespace: str, own: RuntimeConfig, stored: RuntimeConfig) -> None:
     differing = sorted(name for name in own.model_fields_set if getattr(own, name) != getattr(stored, name))
     if differing:
         _log.warning(
             "namespace %s has other settings than this process: %s; those of the namespace hold "
-            "(`ares config get` shows those of the namespace)",
+            "(`ares config diff` shows them side by side)",
             namespace,
             ", ".join(differing),
         )

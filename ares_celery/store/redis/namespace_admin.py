@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ares_celery.config import RuntimeConfig
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import AgentState, RuntimeState
 from ares_celery.store.base import ClockStand, Rebased, RuntimeRead
@@ -28,11 +27,6 @@ class RedisNamespaceAdmin(Part):
     def namespace(self) -> str:
         """The namespace's name."""
         return self._bound.keys.namespace
-
-    @property
-    def config(self) -> RuntimeConfig:
-        """The stored settings, as of opening."""
-        return self._bound.config
 
     def reopen(self) -> Instant:
         """Makes the namespace again if the server has lost it; returns when it was made."""

@@ -23,12 +23,14 @@ from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.event_store import RedisEventStore
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
 from ares_celery.store.redis.introspection import RedisIntrospection
+from ares_celery.store.redis.live_settings import LiveSettings
 from ares_celery.store.redis.mailbox import RedisMailbox
 from ares_celery.store.redis.memory_manager import RedisMemoryManager
 from ares_celery.store.redis.namespace import open_namespace
 from ares_celery.store.redis.namespace_admin import RedisNamespaceAdmin
 from ares_celery.store.redis.scripts import Scripts
 from ares_celery.store.redis.server import scripts_for
+from ares_celery.store.redis.settings import RedisSettings
 from ares_celery.store.redis.snapshot_store import RedisSnapshotStore
 from ares_celery.store.redis.wakeups import RedisWakeups
 
@@ -53,7 +55,13 @@ class Drivers:
 
 
 class RedisStore(
-    RedisAgentStore, RedisIncarnationStore, RedisMailbox, RedisNamespaceAdmin, RedisAudit, RedisIntrospection
+    RedisAgentStore,
+    RedisIncarnationStore,
+    RedisMailbox,
+    RedisNamespaceAdmin,
+    RedisSettings,
+    RedisAudit,
+    RedisIntrospection,
 ):
     """Implements :class:`~ares_celery.store.base.Store`: one open namespace, safe to share between threads and to fork.
 
@@ -96,14 +104,15 @@ class RedisStore(
         """
         scripts = scripts_for(drivers.main, errors)
         client = RedisClient(drivers.main, scripts, errors)
-        keys, stored = open_namespace(client, namespace, config)
+        keys, stored, generation = open_namespace(client, namespace, config)
+        clock = clock or SystemClock()
+        settings = LiveSettings(stored, generation, clock)
         waiting = RedisClient(drivers.waiting, scripts, errors)
 
         def listening() -> RedisClient:
             return RedisClient(drivers.listener(), scripts, errors)
 
-        bound = Bound(client, waiting, keys, stored, clock or SystemClock(), listening)
-        return cls(bound, drivers, scripts, errors)
+        return cls(Bound(client, waiting, keys, settings, clock, listening), drivers, scripts, errors)
 
     @classmethod
     def from_client(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from ares_celery.celery_app.children import ChildTable, Reaper
+from ares_celery.config import RuntimeConfig
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import Owner
 from ares_celery.runtime.process_identity import ProcessIdentity
@@ -46,7 +46,7 @@ class Pool:
         self.identity = identity
         self.clock = ManualClock()
         self.store = FakeStore(self.clock)
-        self.reaper = Reaper(cast("Any", self.store), self.table, timedelta(seconds=1), clock=self.clock)
+        self.reaper = Reaper(cast("Any", self.store), self.table, RuntimeConfig(heartbeat_interval=1), clock=self.clock)
 
     def _kill(self, identity: ProcessIdentity) -> bool:
         self.killed.append(identity)

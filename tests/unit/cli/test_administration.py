@@ -1,4 +1,4 @@
-"""``ares agents update`` and ``ares runtime audit``: what they hand on, and what they print."""
+"""``ares agents update``, ``ares runtime audit``, ``ares config``: what they hand on, and what they print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from ares_celery.cli.apps import Session
+from ares_celery.cli.config import LATER
 from ares_celery.cli.exit_codes import ExitCode
+from ares_celery.config import RuntimeConfig
 from ares_celery.model.agent import AgentState
 from ares_celery.model.audit import AuditEntry
 from tests.unit.cli.calling import RecordingManager, agent, run
@@ -70,3 +72,60 @@ def test_the_audit_stream_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) ->
     assert manager.calls == [("audit", ("a",), {"since": "2026-07-01T00:00:00Z", "limit": 5})]
     (entry,) = json.loads(run("runtime", "audit", "-o", "json").stdout)
     assert (entry["op"], entry["changed"], entry["time"]) == ("op-1", ["config"], "2026-07-01T12:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [
+        (("lease_ttl=20s",), {"lease_ttl": "20s"}),
+        (("lease_ttl", "20s"), {"lease_ttl": "20s"}),
+        (("lease_ttl=20s", "restart_period=none", "max_event_bytes=1MiB"), None),
+    ],
+)
+def test_settings_are_set_by_name(
+    monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], changes: dict[str, str] | None
+) -> None:
+    """One as two words, or any number of pairs."""
+    manager = stand_in(monkeypatch, RuntimeConfig(lease_ttl="20s"))
+    done = run("config", "set", *given, "--reason", "r", "-o", "json")
+    wanted = changes or {"lease_ttl": "20s", "restart_period": "none", "max_event_bytes": "1MiB"}
+    assert manager.calls == [("set_config", (wanted,), {"reason": "r", "actor": ""})]
+    assert json.loads(done.stdout)["lease_ttl"] == "20s"
+
+
+@pytest.mark.parametrize("given", [("lease_ttl",), ("=20s",), ("lease_ttl=1s", "20s"), ()])
+def test_what_sets_nothing_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]) -> None:
+    """Nothing is sent."""
+    manager = stand_in(monkeypatch, RuntimeConfig())
+    assert run("config", "set", *given).exit_code == ExitCode.USAGE
+    assert manager.calls == []
+
+
+def test_a_setting_that_agents_take_over_later_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others hold at once."""
+    stand_in(monkeypatch, RuntimeConfig())
+    assert "next incarnation" in run("config", "set", "snapshot_interval=5s").stderr
+    assert run("config", "set", "lease_ttl=8s").stderr == ""
+
+
+def test_every_setting_that_holds_later_exists() -> None:
+    """The list names none that was renamed."""
+    assert set(RuntimeConfig.model_fields) >= LATER
+
+
+class _Wiring:
+    """What a process was given."""
+
+    def __init__(self, own: RuntimeConfig) -> None:
+        self.own_config = own
+
+
+@pytest.mark.parametrize("own", [RuntimeConfig(lease_ttl="20s", snapshots_kept=3), RuntimeConfig()])
+def test_own_values_are_shown_beside_those_that_hold(monkeypatch: pytest.MonkeyPatch, own: RuntimeConfig) -> None:
+    """Only those that were given and differ."""
+    monkeypatch.setattr(Session, "config", RuntimeConfig())
+    monkeypatch.setattr(Session, "wiring", _Wiring(own))
+    differing = json.loads(run("config", "diff", "-o", "json").stdout)
+    assert differing == ({"lease_ttl": {"own": "20s", "namespace": "8s"}} if own.model_fields_set else {})
+    done = run("config", "diff")
+    assert ("20s" in done.stdout) == bool(own.model_fields_set)

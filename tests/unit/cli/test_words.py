@@ -107,7 +107,9 @@ def test_every_command_that_a_text_names_exists() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("text", ["see `ares config set chaos true`", "$ ares doctor", '    say("  ares agents frob")'])
+@pytest.mark.parametrize(
+    "text", ["see `ares config frob chaos true`", "$ ares doctor", '    say("  ares agents frob")']
+)
 def test_a_command_that_does_not_exist_would_be_found(text: str) -> None:
     """In backticks, at a prompt, printed by a command."""
     (match,) = NAMED.finditer(text)

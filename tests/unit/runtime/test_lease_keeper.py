@@ -63,7 +63,7 @@ class Kept:
     def __init__(self) -> None:
         self.clock, self.store, self.hosted = Clock(), Store(), HostedSet()
         self.config = RuntimeConfig(heartbeat_interval=1, lease_ttl=4)
-        self.keeper = LeaseKeeper(cast("Any", self.store), self.hosted, self.config, self.clock)
+        self.keeper = LeaseKeeper(cast("Any", self.store), self.hosted, lambda: self.config, self.clock)
         self.incarnation = incarnation()
         self.hosted.add(self.incarnation)
         self.told: list[str] = []
@@ -190,3 +190,15 @@ def test_a_stop_that_came_before_anybody_listened_is_told_at_once() -> None:
     told: list[str] = []
     early.on_change(lambda: told.append("wake"), lambda: told.append("stop"))
     assert told == ["stop"]
+
+
+def test_the_keeper_follows_its_settings(kept: Kept) -> None:
+    """Heartbeat and lease may change while it runs."""
+    assert kept.keeper._interval == 1
+    kept.config = RuntimeConfig(heartbeat_interval="100ms", lease_ttl="250ms")
+    assert kept.keeper._interval == 0.1
+    kept.renew()
+    kept.store.is_away = True
+    kept.clock.now += 0.3
+    kept.renew()
+    assert kept.incarnation.suspended

@@ -143,3 +143,14 @@ def test_the_window_is_as_long_as_it_says(pauses: list[float]) -> None:
         now += pause
         feed(window, now, now)
         assert window.may_judge == (now >= TTL.total_seconds())
+
+
+def test_a_window_follows_the_length_of_leases() -> None:
+    """A longer lease needs longer contact, of which what there was counts; a shorter one is judged at once."""
+    window, told = ContactWindow(timedelta(seconds=2)), list[bool]()
+    for length, seconds in ((2, range(3)), (4, range(3, 3)), (4, range(3, 5)), (20, range(5, 5)), (1, range(5, 5))):
+        window.resize(timedelta(seconds=length))
+        for second in seconds:
+            window.sample(Instant(second * 1_000_000), 50.0 + second)
+        told.append(window.may_judge)
+    assert told == [True, False, True, False, True]

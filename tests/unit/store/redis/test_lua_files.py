@@ -30,6 +30,7 @@ from ares_celery.store.redis import (
     introspection_calls,
     mailbox_calls,
     namespace_calls,
+    settings_calls,
     state_calls,
     summary_calls,
 )
@@ -126,6 +127,10 @@ def calls() -> Iterator[Call[Any]]:
         KEYS, shard=0, stand=ClockStand(1, 600_000_000, Instant(1)), lease_ttl=timedelta(1), agent_ids=[in_home]
     )
     yield audit_calls.note_down(KEYS, shard=1, note=AuditNote(operation="kill", agent_id=AGENT))
+    yield settings_calls.read_settings(KEYS, op="op")
+    yield settings_calls.write_settings(
+        KEYS, generation="0", data=b"{}", op="op", note=AuditNote(operation="config.set")
+    )
     yield namespace_calls.elect(KEYS, identity="i", ttl_ms=1)
     yield namespace_calls.report_sweep(KEYS, identity="i")
     yield namespace_calls.sweep_age(KEYS)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         ChaosDisabledError,
         CheckpointSchemaVersionError,
         DagRefusedError,
+        DuplicatePluginError,
         EventGapError,
         EventIntegrityError,
         EventStoreClosedError,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         InvalidConfigError,
         InvalidCursorError,
         InvalidExecutionIdError,
+        InvalidPluginError,
         InvalidSettingError,
         LeaseLostError,
         LLMUnavailableError,
@@ -68,6 +70,9 @@ if TYPE_CHECKING:
         NilFactoryError,
         NotFoundError,
         OperationNotSupportedError,
+        PluginError,
+        PluginNotFoundError,
+        PluginTimeoutError,
         ProcessTimeoutError,
         RuntimeAlreadyStartedError,
         RuntimePermissionError,
@@ -105,10 +110,28 @@ if TYPE_CHECKING:
         ReadOptions,
     )
     from ares_celery.model.execution import Execution, ExecutionState, RetryPolicy
+    from ares_celery.model.failure import Failure
     from ares_celery.model.introspection import Activity, RuntimeSnapshot
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
     from ares_celery.model.summary import Outcome, Summary
+    from ares_celery.plugins.basic_recovery import BasicRecoveryPlugin
+    from ares_celery.plugins.bus import PluginBus
+    from ares_celery.plugins.contract import (
+        Capability,
+        EventBus,
+        PluginContext,
+        RecoveryPlugin,
+        RuntimePlugin,
+        StepCall,
+        StepResult,
+        WorkflowHook,
+    )
+    from ares_celery.plugins.loop import LoopPlugin
+    from ares_celery.plugins.observer import ObserverPlugin
+    from ares_celery.plugins.registry import register_plugin
+    from ares_celery.plugins.subscription import BusSubscription
+    from ares_celery.plugins.tools import ToolPlugin, ToolRecord
     from ares_celery.runtime.compaction import CompactionReport
     from ares_celery.runtime.contract import Runtime
     from ares_celery.runtime.handle import AgentHandle
@@ -186,6 +209,24 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "Summariser",
     "Summary",
     "summariser",
+    # Plug-ins
+    "BasicRecoveryPlugin",
+    "BusSubscription",
+    "Capability",
+    "EventBus",
+    "Failure",
+    "LoopPlugin",
+    "ObserverPlugin",
+    "PluginBus",
+    "PluginContext",
+    "RecoveryPlugin",
+    "RuntimePlugin",
+    "StepCall",
+    "StepResult",
+    "ToolPlugin",
+    "ToolRecord",
+    "WorkflowHook",
+    "register_plugin",
     # Errors
     "AgentAlreadyRegisteredError",
     "AgentFailedError",
@@ -199,6 +240,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
     "DagRefusedError",
+    "DuplicatePluginError",
     "EventGapError",
     "EventIntegrityError",
     "EventStoreClosedError",
@@ -211,6 +253,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "InvalidConfigError",
     "InvalidExecutionIdError",
     "InvalidCursorError",
+    "InvalidPluginError",
     "InvalidSettingError",
     "LLMUnavailableError",
     "LeaseLostError",
@@ -222,6 +265,9 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "NilFactoryError",
     "NotFoundError",
     "OperationNotSupportedError",
+    "PluginError",
+    "PluginNotFoundError",
+    "PluginTimeoutError",
     "ProcessTimeoutError",
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",
@@ -281,11 +327,29 @@ _HOMES: Final = {
     "ares_celery.model.checkpoint": ("CheckpointEnvelope", "decode_checkpoint", "encode_checkpoint"),
     "ares_celery.model.execution": ("Execution", "ExecutionState", "RetryPolicy"),
     "ares_celery.model.introspection": ("Activity", "RuntimeSnapshot"),
+    "ares_celery.model.failure": ("Failure",),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),
     "ares_celery.model.summary": ("Outcome", "Summary"),
     "ares_celery.runtime.compaction": ("CompactionReport",),
     "ares_celery.runtime.contract": ("Runtime",),
+    "ares_celery.plugins.basic_recovery": ("BasicRecoveryPlugin",),
+    "ares_celery.plugins.bus": ("PluginBus",),
+    "ares_celery.plugins.contract": (
+        "Capability",
+        "EventBus",
+        "PluginContext",
+        "RecoveryPlugin",
+        "RuntimePlugin",
+        "StepCall",
+        "StepResult",
+        "WorkflowHook",
+    ),
+    "ares_celery.plugins.loop": ("LoopPlugin",),
+    "ares_celery.plugins.observer": ("ObserverPlugin",),
+    "ares_celery.plugins.registry": ("register_plugin",),
+    "ares_celery.plugins.subscription": ("BusSubscription",),
+    "ares_celery.plugins.tools": ("ToolPlugin", "ToolRecord"),
     "ares_celery.runtime.handle": ("AgentHandle",),
     "ares_celery.runtime.integrity": ("Violation", "find_violations", "integrity_digest"),
     "ares_celery.runtime.recovery": ("recover_snapshot_or_events",),

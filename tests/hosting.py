@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from ares_celery.agents.registry import Registry
+from ares_celery.clock import SystemClock
 from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.manager import CoreManager
 from ares_celery.model.event import Event, ReadOptions
+from ares_celery.plugins.bus import PluginBus
+from ares_celery.plugins.judge import BusJudge
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
 from ares_celery.store.redis.open import open_store
@@ -34,13 +38,15 @@ FAST: dict[str, Any] = {
 class Runtime:
     """Store, host and manager of one namespace; ``sweep`` does what the sweep thread would do."""
 
-    def __init__(self, url: str, namespace: str, **settings: Any) -> None:
+    def __init__(self, url: str, namespace: str, *, bus: PluginBus | None = None, **settings: Any) -> None:
         config = RuntimeConfig.parse({**FAST, **settings})
         self.store: RedisStore = open_store(ProcessSettings(redis_url=url, namespace=namespace), config)
         self.config = self.store.config
         self.registry = Registry()
         self.launcher = ThreadLauncher(lambda: self.host)
-        self.committer = Committer(self.store, lambda: self.store.config, self.launcher)
+        self.bus = bus
+        judge = None if bus is None else BusJudge(lambda: bus, timedelta(seconds=5), SystemClock())
+        self.committer = Committer(self.store, lambda: self.store.config, self.launcher, judge=judge, listener=bus)
         self.host = self.new_host()
         self.manager = CoreManager(self, registry=self.registry)
         contact = ContactWindow(self.config.lease_ttl)
@@ -54,6 +60,7 @@ class Runtime:
             committer=self.committer,
             registry=self.registry,
             open_async=self.store.open_async,
+            listener=self.bus,
         )
 
     def register(self, name: str, factory: Any, **options: Any) -> None:

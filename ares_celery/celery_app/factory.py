@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from celery import Celery
@@ -31,6 +31,7 @@ def create_app(
     set_as_current: bool = True,
     name: str = "ares",
     celery_settings: Mapping[str, Any] | None = None,
+    plugins: Sequence[object] = (),
 ) -> Celery:
     """Makes an app with our tasks, queues, beat entry and transport; opens nothing.
 
@@ -40,6 +41,7 @@ def create_app(
         set_as_current: Whether it becomes Celery's current app; a Manager's never does.
         name: Shown by Celery.
         celery_settings: The deployment's own Celery settings; they win.
+        plugins: What the app's workers shall run: classes of plug-ins, functions that make one, or plug-ins.
 
     Raises:
         InvalidSettingError: A URL or another setting cannot work; the text names it.
@@ -66,14 +68,16 @@ def create_app(
         beat_schedule={ENTRY: beat_entry(namespace, (config or RuntimeConfig.from_env()).health_check_interval)},
     )
     app.conf.update(celery_settings or {})
-    add_tasks(app, settings, config)
+    add_tasks(app, settings, config, plugins)
     follow_namespace(app, namespace)
     return app
 
 
-def add_tasks(app: Celery, settings: ProcessSettings, config: RuntimeConfig | None = None) -> Wiring:
+def add_tasks(
+    app: Celery, settings: ProcessSettings, config: RuntimeConfig | None = None, plugins: Sequence[object] = ()
+) -> Wiring:
     """Adds our tasks and what a worker of the app needs to it; changes none of its settings."""
-    wiring = Wiring(app, settings, config)
+    wiring = Wiring(app, settings, config, plugins)
     add_agent_tasks(app, settings.namespace)
     add_supervision_tasks(app, settings.namespace)
     add_control_tasks(app, settings.namespace)

@@ -24,6 +24,7 @@ from ares_celery.celery_app.drain import DrainLine
 from ares_celery.celery_app.inherited import broker_ports, let_go_of_sockets
 from ares_celery.celery_app.log import tag_handlers
 from ares_celery.celery_app.names import AGENTS_QUEUE, CONTROL_QUEUE, SUPERVISION_QUEUE, queue_kind
+from ares_celery.celery_app.plugins import WorkerPlugins
 from ares_celery.celery_app.process_end import end_when_late
 from ares_celery.celery_app.services import WorkerServices
 from ares_celery.celery_app.unknown_tasks import hide_unknown_bodies
@@ -102,6 +103,9 @@ class _WorkerHooks:
         ):
             signal.disconnect(dispatch_uid=uid)
             signal.connect(hook, weak=False, dispatch_uid=uid)
+        self._wiring.plugins = WorkerPlugins(
+            self._wiring.offered_plugins, self._worker, hosts_agents=self._hosts_agents
+        )
         self._wiring.drain = DrainLine()
         _freeze_memory()
         self._wiring.services = WorkerServices(self._wiring.open_ports, self._worker, hosts_agents=self._hosts_agents)
@@ -122,7 +126,9 @@ class _WorkerHooks:
 
     def _on_ready(self, sender: Any = None, **_: object) -> None:  # noqa: ANN401 - Celery's Consumer
         wiring = self._wiring
-        if self._hosts_agents and not _has_children(sender):
+        if _has_children(sender) and wiring.plugins is not None:
+            wiring.plugins.let_children_host()
+        elif self._hosts_agents:
             wiring.warm_up()
         _freeze_memory()
         if wiring.drain is not None and wiring.services is not None:

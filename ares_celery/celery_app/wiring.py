@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Final, cast
@@ -16,11 +17,13 @@ from celery import Celery
 from ares_celery.celery_app.drain import DrainLine
 from ares_celery.celery_app.hosting import open_host
 from ares_celery.celery_app.launcher import CeleryLauncher
+from ares_celery.celery_app.plugins import WorkerPlugins
 from ares_celery.celery_app.services import WorkerServices
 from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.plan import nudge_for
+from ares_celery.plugins.registry import offers_of
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
 from ares_celery.store.base import Store
@@ -43,9 +46,19 @@ class Wiring:
         app: The app that the tasks are in.
         settings: Where the namespace is.
         config: Settings for a namespace that this process is the first to open.
+        plugins: Plug-ins, their classes or functions that make them, for the workers of the app.
     """
 
-    def __init__(self, app: Celery, settings: ProcessSettings, config: RuntimeConfig | None = None) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        settings: ProcessSettings,
+        config: RuntimeConfig | None = None,
+        plugins: Sequence[object] = (),
+    ) -> None:
+        #: What the app's workers shall run, and, in one of its workers, what this process runs of it.
+        self.offered_plugins = offers_of(plugins)
+        self.plugins: WorkerPlugins | None = None
         self.app = app
         self.settings = settings
         self.services: WorkerServices | None = None
@@ -95,8 +108,9 @@ class Wiring:
         return (store.config if store is not None else RuntimeConfig()).drain_timeout
 
     def open_ports(self) -> tuple[Store, Committer]:
-        """Store and committer together."""
-        return self._opened()
+        """The store, and a committer for threads that serve every agent: plug-ins may not hold them up."""
+        store = self._opened()[0]
+        return store, self._new_committer(store, shared=True)
 
     def close(self) -> None:
         """Ends the host and closes the store; the next use opens them again."""
@@ -105,6 +119,8 @@ class Wiring:
             store, self._store, self._committer = self._store, None, None
         if host is not None:
             host.close()
+        if self.plugins is not None:
+            self.plugins.close()
         if store is not None:
             store.close()
 
@@ -112,15 +128,25 @@ class Wiring:
         with self._lock:
             if self._store is None or self._committer is None:
                 store = open_store(self.settings, self._asked)
-                launcher = CeleryLauncher(self.app, store.namespace)
-                self._store, self._committer = store, Committer(store, lambda: store.config, launcher)
+                if self.plugins is not None:
+                    self.plugins.open(store)
+                self._store, self._committer = store, self._new_committer(store, shared=False)
             return self._store, self._committer
+
+    def _new_committer(self, store: RedisStore, *, shared: bool) -> Committer:
+        launcher, plugins = CeleryLauncher(self.app, store.namespace), self.plugins
+        if plugins is None:
+            return Committer(store, lambda: store.config, launcher)
+        judge = plugins.shared_judge if shared else plugins.judge
+        return Committer(store, lambda: store.config, launcher, judge=judge, listener=plugins.bus)
 
     def _forget_all(self) -> None:
         """Drops, in a forked child, what belongs to the parent; nothing is closed, as its sockets are shared."""
         self._lock = threading.RLock()
         self._store = self._committer = self._host = self.services = None
         self._result_backend = None
+        if self.plugins is not None:
+            self.plugins.forget()
 
     @property
     def result_backend(self) -> Any:  # noqa: ANN401 - any of Celery's backends
@@ -140,7 +166,8 @@ class Wiring:
         with self._lock:
             if self._host is None:
                 store, committer = self._opened()
-                self._host = open_host(store, committer, exclusive=self.is_pool_child)
+                listener = self.plugins.bus if self.plugins is not None else None
+                self._host = open_host(store, committer, exclusive=self.is_pool_child, listener=listener)
                 if self.is_draining:
                     self._host.drain()
             return self._host

@@ -26,6 +26,13 @@ from ares_celery.errors.executions import (
     InvalidExecutionIdError,
     UnreadableCheckpointError,
 )
+from ares_celery.errors.plugins import (
+    DuplicatePluginError,
+    InvalidPluginError,
+    PluginError,
+    PluginNotFoundError,
+    PluginTimeoutError,
+)
 from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.store import (
@@ -49,6 +56,7 @@ __all__ = [
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
     "DagRefusedError",
+    "DuplicatePluginError",
     "EventGapError",
     "EventIntegrityError",
     "EventStoreClosedError",
@@ -62,6 +70,7 @@ __all__ = [
     "InvalidConfigError",
     "InvalidCursorError",
     "InvalidExecutionIdError",
+    "InvalidPluginError",
     "InvalidSettingError",
     "LLMUnavailableError",
     "LeaseLostError",
@@ -73,6 +82,9 @@ __all__ = [
     "NilFactoryError",
     "NotFoundError",
     "OperationNotSupportedError",
+    "PluginError",
+    "PluginNotFoundError",
+    "PluginTimeoutError",
     "ProcessTimeoutError",
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",

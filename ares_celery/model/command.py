@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
@@ -87,11 +87,15 @@ class Deadline(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Base of all commands; ``actor`` and ``reason`` are kept in the record."""
+    """Base of all commands; ``actor`` and ``reason`` are kept in the record.
+
+    ``refused_by`` names the plug-in that, asked about this very failure, said that the agent shall not come back.
+    """
 
     operation: ClassVar[Operation]
     reason: str = ""
     actor: str = ""
+    refused_by: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

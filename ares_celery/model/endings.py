@@ -12,6 +12,7 @@ from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentRecord, AgentState, Desired, Request, RestartType, RuntimeState
 from ares_celery.model.command import Command
 from ares_celery.model.event import EventType, NewEvent
+from ares_celery.model.failure import Failure, FailureStage
 from ares_celery.model.plan import Plan, Situation
 from ares_celery.model.restart import (
     CHARGED,
@@ -168,6 +169,8 @@ def die(
         return rest(situation, command, after, AgentState.STOPPED, events=(over,), counters=deaths)
     if charge and policy.max_restarts and spent >= policy.max_restarts:
         return park(situation, command, after, "cap", reason, events=(over,), counters=deaths)
+    if command.refused_by:
+        return park(situation, command, after, "plugin", _refused(command, reason), events=(over,), counters=deaths)
     after = replace(
         after,
         restarts=record.restarts + 1,
@@ -178,7 +181,7 @@ def die(
     )
     delay = _delay(after, verdict, policy, losses)
     events = (*closing(record, reason), *_told(record, after, verdict, delay))
-    return launch(
+    plan = launch(
         situation,
         command,
         after,
@@ -187,6 +190,7 @@ def die(
         events=events,
         counters={**deaths, "restarts": 1},
     )
+    return replace(plan, failure=_failure(record, after, "death", verdict, reason))
 
 
 def _told(record: AgentRecord, after: AgentRecord, verdict: Verdict, delay: timedelta) -> tuple[NewEvent, ...]:
@@ -236,10 +240,14 @@ def attempt_failed(
     elif record.attempt >= policy.restore_attempts:
         failed = lifecycle_event(record, EventType.FAILOVER_FAILED, reason=reason, attempts=record.attempt)
         return park(situation, command, replace(after, failover=False), "attempts", reason, events=(failed,))
+    if command.refused_by:
+        failed = lifecycle_event(record, EventType.FAILOVER_FAILED, reason=reason, attempts=record.attempt)
+        after = replace(after, failover=False)
+        return park(situation, command, after, "plugin", _refused(command, reason), events=(failed,))
     task_id, retries = retry
     after = replace(after, task_id=task_id, retries=retries)
     delay = _delay(after, verdict, policy, losses)
-    return launch(
+    plan = launch(
         situation,
         command,
         after,
@@ -247,3 +255,24 @@ def attempt_failed(
         at=Instant(now + micros(delay)),
         counters={"failed_attempts": 1},
     )
+    return replace(plan, failure=_failure(record, after, "attempt", verdict, reason))
+
+
+def _failure(record: AgentRecord, after: AgentRecord, stage: FailureStage, verdict: Verdict, reason: str) -> Failure:
+    """What recovery plug-ins are asked about, before the plan is committed."""
+    return Failure(
+        agent_id=record.spec.id,
+        agent_type=record.spec.type,
+        stage=stage,
+        cause=verdict.cause.value,
+        reason=reason,
+        incarnation=record.incarnation,
+        attempt=record.attempt,
+        failures=after.failures,
+        restarts=record.restarts,
+    )
+
+
+def _refused(command: Command, reason: str) -> str:
+    """Why a person has to decide, with the plug-in that said no."""
+    return f"{reason} (plug-in {command.refused_by} refuses to recover it)"

@@ -72,6 +72,9 @@ class EventType(StrEnum):
     RECOVERY_DEGRADED = "recovery.degraded"
     STORE_ROLLED_BACK = "store.rolled_back"
     EVENT_SUMMARY = "event.summary"
+    PLUGIN_STARTED = "plugin.started"
+    PLUGIN_STOPPED = "plugin.stopped"
+    PLUGIN_FAILED = "plugin.failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ _AGENT_ID: Final = {"agent_id": "whose stream it is"}
 _EXECUTION: Final = {"execution": "its id"}
 _INCARNATION: Final = {"incarnation": "which life of the agent, from 1"}
 _TYPE: Final = {"type": "the agent's type"}
+_PLUGIN: Final = {"plugin_name": "its name", "worker": "Celery's node name of the worker; absent outside of one"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,17 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         "The store came back older than what the agent had seen stored; it begins anew from what is there.",
         "the hosting process",
         {**_AGENT_ID, **_INCARNATION, "version": "the last version that is there"},
+    ),
+    EventType.PLUGIN_STARTED: EventFacts(
+        "A plug-in has started in a process; in the stream `@plugin:<name>`, as the two that follow.",
+        "the process's bus",
+        {**_PLUGIN, "plugin_capabilities": "what it declares, sorted"},
+    ),
+    EventType.PLUGIN_STOPPED: EventFacts("A plug-in has stopped in a process.", "the process's bus", {**_PLUGIN}),
+    EventType.PLUGIN_FAILED: EventFacts(
+        "A call of a plug-in raised, answered rubbish or took too long; of hooks and `should_recover` the first one.",
+        "the process's bus",
+        {**_PLUGIN, "call": "`register`, `start`, `stop`, `before_step` …", "error": "the sentence for people"},
     ),
     EventType.EVENT_SUMMARY: EventFacts(
         "Stands for events that were trimmed. Not stored: reading a stream gives it when all its events are gone.",

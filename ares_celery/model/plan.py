@@ -11,6 +11,7 @@ from ares_celery.ids import AgentId, Epoch, Instant
 from ares_celery.model.agent import AgentRecord, AgentState, RuntimeState
 from ares_celery.model.command import Command, Deadline
 from ares_celery.model.event import NewEvent
+from ares_celery.model.failure import Failure
 from ares_celery.model.restart import LifecyclePolicy
 
 __all__ = ["NUDGE_SPACING", "Nudge", "Plan", "Situation", "nudge_for"]
@@ -83,6 +84,7 @@ class Plan:
         on_lease: It relies on when the lease ends: a renewal since the read is a conflict.
         free_host: The owner no longer hosts it.
         ignored: Why nothing is to be done; then nothing is committed.
+        failure: The failure after which it brings the agent back; recovery plug-ins are asked about it first.
     """
 
     command: Command
@@ -96,6 +98,7 @@ class Plan:
     on_lease: bool = False
     free_host: bool = False
     ignored: str = ""
+    failure: Failure | None = None
 
 
 def nudge_for(record: AgentRecord, *, fresh: bool = False) -> Nudge:

@@ -138,6 +138,8 @@ class AsyncContext(BaseContext):
                 return self._store.append(agent_id, fence, events, op=op, expected=before)
 
             stored = await self._persist(append)
+            if self._incarnation.listener is not None:
+                self._incarnation.listener.publish(stored)
             if stored[0].version > before + 1:
                 self._apply_all(await self._between(before, stored[0].version))
             self._apply_all(stored)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from threading import Event
+from threading import Event as Flag
 
-from ares_celery.clock import Clock, SystemClock
+import msgspec
+
+from ares_celery.clock import Clock, SystemClock, to_datetime
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import StoreUnavailableError
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord
 from ares_celery.model.command import Command
+from ares_celery.model.event import Event
 from ares_celery.model.lifecycle import decide, operation_of
 from ares_celery.model.plan import Plan, Situation, nudge_for
-from ares_celery.runtime.ports import Launcher
+from ares_celery.runtime.ports import EventListener, Launcher, RecoveryJudge
 from ares_celery.store.base import AgentRead, AgentStore, CommitConflict, Committed, DueDeadline
 
 __all__ = ["Applied", "Committer"]
@@ -64,13 +67,26 @@ class Committer:
         launcher: Launcher,
         *,
         clock: Clock | None = None,
+        judge: RecoveryJudge | None = None,
+        listener: EventListener | None = None,
     ) -> None:
-        """Binds the loop to a namespace and its settings, which may change meanwhile."""
+        """Binds the loop to a namespace and its settings, which may change meanwhile.
+
+        Args:
+            store: Where records live.
+            config: The namespace's settings.
+            launcher: Sends nudges.
+            clock: Injected in tests.
+            judge: Asked before an agent comes back after a failure; None = it always does.
+            listener: Told of the lifecycle events that were stored.
+        """
+        self._judge = judge
+        self._listener = listener
         self._store = store
         self._config = config_source(config)
         self._launcher = launcher
         self._clock = clock or SystemClock()
-        self._never = Event()
+        self._never = Flag()
 
     def apply(
         self,
@@ -114,14 +130,20 @@ class Committer:
             return None
 
     def _apply(self, agent_id: AgentId, command: Command, op: str, guard: DueDeadline | None) -> Applied:
+        asked = False
         for _ in range(_MOST_CONFLICTS):
             read = self._store.read(agent_id, op=op)
             if read.outcome is not None:
                 done = Plan(command, read.record, read.record, ignored="done before")
                 return Applied(done, read.outcome)
             plan = self._decide(agent_id, read, command)
+            if plan.failure is not None and self._judge is not None and not asked:
+                # Asked once, before the commit; the answer is part of the command, so that deciding stays pure.
+                asked, command = True, replace(command, refused_by=self._judge.refusal(plan.failure))
+                plan = self._decide(agent_id, read, command)
             if plan.ignored:
                 return Applied(plan, None)
+            plan = self._with_ids(plan)
             try:
                 committed = self._store.commit(plan, read, op=op, guard=guard)
             except CommitConflict:
@@ -145,6 +167,27 @@ class Committer:
         )
         return decide(situation, command, agent_id=agent_id)
 
+    def _with_ids(self, plan: Plan) -> Plan:
+        """Names the events before they are stored, where somebody wants to be told of them as they are."""
+        if not plan.events or self._listener is None or not self._listener.wants_events:
+            return plan
+        named = tuple(msgspec.structs.replace(event, id=event.id or uuid.uuid4().hex) for event in plan.events)
+        return replace(plan, events=named)
+
+    def _tell(self, plan: Plan, committed: Committed) -> None:
+        """Tells the listener of the events as they were stored: the newest is the stream's last."""
+        if self._listener is None or plan.after is None or not plan.events or not plan.events[-1].id:
+            return
+        first, time = committed.version - len(plan.events) + 1, to_datetime(committed.now)
+        self._listener.publish(
+            [
+                Event(
+                    event.id, plan.after.id, Version(version), str(event.type), event.payload, time, 0, event.metadata
+                )
+                for version, event in enumerate(plan.events, first)
+            ]
+        )
+
     def _announce(self, plan: Plan, committed: Committed | None) -> None:
         """Sends the nudge; a failure is only logged, as its deadline stands in the store already."""
         if plan.after is None:
@@ -158,6 +201,7 @@ class Committer:
                 operation_of(plan.command),
                 extra={"agent_id": plan.after.spec.id, "epoch": plan.after.epoch},
             )
+            self._tell(plan, committed)
         if not plan.nudge:
             return
         fresh = plan.after.nudges > 0

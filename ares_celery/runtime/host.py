@@ -37,10 +37,11 @@ from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.lease_keeper import LeaseKeeper
+from ares_celery.runtime.loop_store import close_store, connect_store, open_on_loop
 from ares_celery.runtime.loop_thread import LoopThread
 from ares_celery.runtime.offspring import end_offspring
 from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
-from ares_celery.runtime.ports import Wakeups
+from ares_celery.runtime.ports import EventListener, Wakeups
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.runtime.recoverer import Recoverer
 from ares_celery.runtime.replay import PAGE
@@ -81,6 +82,7 @@ class ProcessHost:
         sources: StateSources | None = None,
         on_stuck: Callable[[], None] | None = None,
         clock: Clock | None = None,
+        listener: EventListener | None = None,
     ) -> None:
         """Starts the keeper.
 
@@ -95,7 +97,9 @@ class ProcessHost:
             sources: Memory manager and snapshot store of the agents; None = those of the worker hooks.
             on_stuck: Called when agents have not ended within drain_timeout: ends the process.
             clock: Injected in tests.
+            listener: Told of the events that agents of this process have stored.
         """
+        self._listener = listener
         self._on_stuck = on_stuck
         self._store = store
         self._settings = config_source(config)
@@ -142,7 +146,7 @@ class ProcessHost:
                 extra={"agent_id": agent_id, "epoch": epoch, "task_id": delivery.task_id},
             )
             return claimed
-        incarnation = Incarnation(claimed.record, delivery.task_id)
+        incarnation = Incarnation(claimed.record, delivery.task_id, self._listener)
         self._hosted.add(incarnation)
         try:
             if self._draining.is_set():
@@ -158,7 +162,7 @@ class ProcessHost:
         """Opens what the first agent would have to wait for: the event loop and its connection."""
         self._recoverer.open()
         loop, store = self._loop_and_store()
-        loop.submit(_connected(store)).result(timeout=_WARM_UP_LIMIT)
+        loop.submit(connect_store(store)).result(timeout=_WARM_UP_LIMIT)
 
     def drain(self) -> None:
         """Asks every incarnation to snapshot and release, and takes no new one. Returns at once.
@@ -204,7 +208,7 @@ class ProcessHost:
             self._wakeups.close()
         if self._loop is not None:
             if self._async_store is not None:
-                self._loop.submit(_closed(self._async_store)).result(timeout=5)
+                self._loop.submit(close_store(self._async_store)).result(timeout=5)
             self._loop.close()
 
     # -- one incarnation --------------------------------------------------------------------------------------------
@@ -400,7 +404,7 @@ class ProcessHost:
                 hung_after = self._settings().heartbeat_interval.total_seconds() * _HUNG_HEARTBEATS
                 self._loop = LoopThread(self._clock, hung_after=hung_after)
             if self._async_store is None:
-                self._async_store = self._loop.submit(_opened(self._open_async)).result()
+                self._async_store = self._loop.submit(open_on_loop(self._open_async)).result()
             return self._loop, self._async_store
 
     def _on_beat(self) -> None:
@@ -436,15 +440,3 @@ class ProcessHost:
             "task_id": incarnation.task_id,
             "since": to_datetime(incarnation.record.claimed_at).isoformat(),
         }
-
-
-async def _opened(open_async: Callable[[], AsyncIncarnationStore]) -> AsyncIncarnationStore:
-    return open_async()
-
-
-async def _connected(store: AsyncIncarnationStore) -> None:
-    await store.inbox(AgentId("-"), limit=1)
-
-
-async def _closed(store: AsyncIncarnationStore) -> None:
-    await store.aclose()

@@ -10,6 +10,7 @@ from typing import Any
 from ares_celery.agents.context import StoppingReason
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request
+from ares_celery.runtime.ports import EventListener
 from ares_celery.store.base import Lease, LeaseChange
 
 __all__ = ["Completion", "HostedSet", "Incarnation"]
@@ -37,6 +38,7 @@ class Incarnation:
         "fence",
         "inbox_hint",
         "last_version",
+        "listener",
         "observed",
         "origin",
         "progress_at",
@@ -48,8 +50,10 @@ class Incarnation:
         "task_id",
     )
 
-    def __init__(self, record: AgentRecord, task_id: str) -> None:
+    def __init__(self, record: AgentRecord, task_id: str, listener: EventListener | None = None) -> None:
         """Begins with the record of a won claim."""
+        #: Told of the events that the agent has stored.
+        self.listener = listener
         self.record = record
         self.agent_id: AgentId = record.id
         self.fence = record.fence

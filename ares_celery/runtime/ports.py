@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ares_celery.ids import AgentId
+from ares_celery.model.event import Event
+from ares_celery.model.failure import Failure
 from ares_celery.model.plan import Nudge
 
-__all__ = ["Launcher", "Wakeups"]
+__all__ = ["EventListener", "Launcher", "RecoveryJudge", "Wakeups"]
 
 
 class Launcher(Protocol):
@@ -20,6 +22,27 @@ class Launcher(Protocol):
 
     def waiting(self, queue: str | None) -> int | None:
         """How many messages wait in a queue of the namespace (None = that of all agents); None = unknown. May raise."""
+        ...
+
+
+class RecoveryJudge(Protocol):
+    """Asks the plug-ins of this process whether what failed shall come back."""
+
+    def refusal(self, failure: Failure) -> str:
+        """The name of the plug-in that says no; empty = it comes back. Bounded in time; never raises."""
+        ...
+
+
+class EventListener(Protocol):
+    """Is told of the events that this process has stored; what it does with them is its own business."""
+
+    @property
+    def wants_events(self) -> bool:
+        """Somebody listens; else nothing needs to be told."""
+        ...
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Takes events that are stored, in the order of their stream. Never blocks, never raises."""
         ...
 
 

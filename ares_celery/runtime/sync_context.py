@@ -147,6 +147,8 @@ class SyncContext(BaseContext):
         self._emitting = True
         try:
             stored = self._persist(lambda: self._store.append(agent_id, fence, events, op=op, expected=before))
+            if self._incarnation.listener is not None:
+                self._incarnation.listener.publish(stored)
             if stored[0].version > before + 1:
                 self._apply_all(self._between(before, stored[0].version))
             self._apply_all(stored)

@@ -335,6 +335,10 @@ class NamespaceAdmin(Protocol):
         """Copies the home shard's runtime state to every shard that has an older generation; clears the deadline."""
         ...
 
+    def count(self, by: Mapping[str, int], *, op: str) -> None:
+        """Raises counters of the namespace by these numbers; a repeat with the same ``op`` counts nothing more."""
+        ...
+
     def elect(self, identity: str, *, ttl_ms: int) -> bool:
         """Takes or keeps the sweeper's lease; True while this process holds it."""
         ...

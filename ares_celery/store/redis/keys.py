@@ -143,6 +143,10 @@ class Keys:
         """Hash: this shard's part of the namespace's counters."""
         return self._in(shard, "counters")
 
+    def counted(self, op: str) -> str:
+        """String with a TTL: what this operation id counts was counted, in the home shard."""
+        return f"{self._in(0, 'counted')}:{quote(op, safe='')}"
+
     def runtime(self, shard: int) -> str:
         """Hash: the runtime's state; the truth in shard 0, copies elsewhere."""
         return self._in(shard, "runtime")

@@ -58,6 +58,10 @@ class RedisNamespaceAdmin(Part):
         )
         self._bound.client.run(namespace_calls.settle_runtime(keys, generation=stored.read.generation))
 
+    def count(self, by: Mapping[str, int], *, op: str) -> None:
+        """Raises counters of the namespace, once for each operation id."""
+        self._bound.client.run(namespace_calls.count(self._bound.keys, by=by, op=op))
+
     def elect(self, identity: str, *, ttl_ms: int) -> bool:
         """Takes or keeps the sweeper's lease; True while this process holds it."""
         return self._bound.client.run(namespace_calls.elect(self._bound.keys, identity=identity, ttl_ms=ttl_ms))

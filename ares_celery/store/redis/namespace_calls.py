@@ -26,6 +26,7 @@ __all__ = [
     "Opened",
     "StoredRuntime",
     "copy_runtime",
+    "count",
     "elect",
     "known_types",
     "open_namespace",
@@ -44,6 +45,8 @@ __all__ = [
 
 #: A process that reported nothing for so long is no longer listed.
 HOST_TTL: Final = timedelta(minutes=1)
+#: How long a repeat of the same count is known.
+COUNTED_TTL: Final = timedelta(hours=1)
 #: The mover of the runtime's state copies it itself; somebody else goes on when it has not done so by then.
 COPY_GRACE: Final = timedelta(seconds=1)
 
@@ -146,6 +149,16 @@ def settle_runtime(keys: Keys, *, generation: int) -> Call[int]:
     """Drops the deadline of a move that every shard has a copy of."""
     return Call(
         as_it_is, script="settle_runtime", keys=(keys.runtime(0), keys.deadlines(0)), args=(generation, _COPY_DEADLINE)
+    )
+
+
+def count(keys: Keys, *, by: Mapping[str, int], op: str) -> Call[None]:
+    """Raises the home shard's part of the namespace's counters, once for each operation id."""
+    return Call(
+        lambda _: None,
+        script="count",
+        keys=(keys.counters(0), keys.counted(op)),
+        args=(int(COUNTED_TTL.total_seconds()), *(word for item in by.items() for word in item)),
     )
 
 

@@ -282,3 +282,16 @@ def test_a_namespace_that_was_made_again_with_other_shards_is_refused(backend: B
     backend.open(RuntimeConfig(shards=5))
     with pytest.raises(NamespaceMismatchError, match="restart this process"):
         store.reopen()
+
+
+def test_counters_are_raised_once_for_each_operation(store: RedisStore, raw: redis.Redis) -> None:
+    """A repeat after a lost reply counts nothing more; what remembers it ends by itself."""
+    store.count({"plugin_failures": 2, "plugin_timeouts": 1}, op="op-1")
+    store.count({"plugin_failures": 2, "plugin_timeouts": 1}, op="op-1")
+    store.count({"plugin_failures": 3}, op="op-2")
+    counters = store.counters()
+    assert (counters["plugin_failures"], counters["plugin_timeouts"]) == (5, 1)
+    assert leaked_keys(raw, store.namespace, also_owned=OWNED) == []
+    remembered = [key for key in namespace_keys(raw, store.namespace) if kind_of(key) == "counted"]
+    assert len(remembered) == 2
+    assert all(0 < raw.ttl(key) <= namespace_calls.COUNTED_TTL.total_seconds() for key in remembered)

@@ -114,6 +114,7 @@ def calls() -> Iterator[Call[Any]]:
     yield summary_calls.trim_events(KEYS, stream_id=AGENT, version=5)
     yield mailbox_calls.send(KEYS, agent_id=AGENT, message_id="m1", body=1, wants_reply=True, limit=10)
     yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"), limit=100)
+    yield namespace_calls.count(KEYS, by={"plugin_failures": 2}, op="op")
     yield namespace_calls.open_namespace(KEYS, schema=1, config="{}")
     yield namespace_calls.read_runtime(KEYS)
     yield namespace_calls.set_runtime(

@@ -47,20 +47,21 @@ class Runtime:
         self.bus = bus
         judge = None if bus is None else BusJudge(lambda: bus, timedelta(seconds=5), SystemClock())
         self.committer = Committer(self.store, lambda: self.store.config, self.launcher, judge=judge, listener=bus)
-        self.host = self.new_host()
         self.manager = CoreManager(self, registry=self.registry)
+        self.host = self.new_host()
         contact = ContactWindow(self.config.lease_ttl)
         self.sweeper = Sweeper(self.store, self.committer, self.config, contact=contact)
 
-    def new_host(self) -> ProcessHost:
-        """A host as another process would have it."""
+    def new_host(self, registry: Registry | None = None) -> ProcessHost:
+        """A host as another process would have it, perhaps with agent types of its own."""
         return ProcessHost(
             store=self.store,
             config=lambda: self.store.config,
             committer=self.committer,
-            registry=self.registry,
+            registry=registry or self.registry,
             open_async=self.store.open_async,
             listener=self.bus,
+            sources=self.manager.state_sources,
         )
 
     def register(self, name: str, factory: Any, **options: Any) -> None:

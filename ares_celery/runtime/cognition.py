@@ -23,25 +23,32 @@ SESSION_CREATED: Final = "session.created"
 class Cognition:
     """A memory manager that may be anybody's: asked for a limited time, and believed only what it can mean."""
 
-    def __init__(self, memory: MemoryManager, events: EventStore, *, limit: float = LOOKUP_LIMIT) -> None:
+    def __init__(
+        self,
+        memory: MemoryManager,
+        events: EventStore,
+        *,
+        taker: Callable[[EventStore], object] | None = None,
+        limit: float = LOOKUP_LIMIT,
+    ) -> None:
         """Hands the event store to a manager that takes one, on a thread of its own.
 
         Args:
             memory: The manager.
             events: The namespace's streams.
+            taker: Of the manager: gets the streams before anything is asked.
             limit: Seconds that each lookup may take.
         """
         self._memory = memory
         self._name = f"{type(memory).__module__}.{type(memory).__qualname__}"
         self._calls = BoundedCalls(limit)
         self._handed_over = threading.Event()
-        taker = getattr(memory, "set_event_store", None)
-        if callable(taker):
+        if taker is not None:
             threading.Thread(target=self._hand_over, args=(taker, events), name="ares-memory", daemon=True).start()
         else:
             self._handed_over.set()
 
-    def _hand_over(self, taker: Callable[..., object], events: EventStore) -> None:
+    def _hand_over(self, taker: Callable[[EventStore], object], events: EventStore) -> None:
         _, problem = self._calls.call(taker, events)
         if problem:
             log.error("memory manager %s did not take the event store: %s", self._name, problem)

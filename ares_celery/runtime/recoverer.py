@@ -82,7 +82,7 @@ class Recoverer:
                 if sources.snapshots is not None:
                     elsewhere = SnapshotsElsewhere(sources.snapshots, self._store.events, clock=self._clock)
                 cognition = parts.cognition if parts is not None and parts.memory is memory else None
-                cognition = cognition or Cognition(memory, self._store.events)
+                cognition = cognition or Cognition(memory, self._store.events, taker=sources.event_taker())
                 parts = self._parts = _Parts(memory, sources.snapshots, cognition, elsewhere)
             return parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from ares_celery.runtime.bounded import BoundedCalls
 from ares_celery.runtime.queries import Ports
@@ -43,8 +43,8 @@ class StateAccess:
 
     def _hand_over_events(self) -> None:
         """A memory manager of the user's own that takes the event store gets it, when the runtime is started."""
-        taker: Any = getattr(self.state_sources.memory, "set_event_store", None)
-        if callable(taker):
+        taker = self.state_sources.event_taker()
+        if taker is not None:
             answer = BoundedCalls().call(taker, self._ports.store.events)
             if answer.problem:
                 log.error("the memory manager did not take the event store: %s", answer.problem)

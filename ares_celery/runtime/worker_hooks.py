@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from ares_celery.errors import WorkerHookError
 from ares_celery.runtime.bounded import BoundedCalls
-from ares_celery.store.base import MemoryManager, SnapshotStore
+from ares_celery.store.base import EventStore, MemoryManager, SnapshotStore
 
 __all__ = ["HOOKS", "StateSources", "WorkerHooks", "worker_memory", "worker_snapshot_store"]
 
@@ -32,6 +32,15 @@ class StateSources:
 
     memory: MemoryManager | None = None
     snapshots: SnapshotStore | None = None
+    _received: object = field(default=None, repr=False)
+
+    def event_taker(self) -> Callable[[EventStore], object] | None:
+        """What hands the event store to the memory manager; None when it wants none, or was asked for before."""
+        if self.memory is None or self._received is self.memory:
+            return None
+        self._received = self.memory
+        taker: Any = getattr(self.memory, "set_event_store", None)
+        return cast("Callable[[EventStore], object]", taker) if callable(taker) else None
 
 
 #: Hook to the methods that what it gives must have.
@@ -55,7 +64,7 @@ class WorkerHooks:
         """
         known = self._functions.get(hook)
         if not callable(cast("object", function)):
-            raise WorkerHookError(hook=hook, problem=f"a {type(function).__name__} is no function")
+            raise WorkerHookError(hook=hook, problem=f"{type(function).__name__} is no function")
         if known is not None and _origin(known) != _origin(function):
             raise WorkerHookError(hook=hook, problem=f"{_origin(known)} holds it already; there is one a worker")
         self._functions[hook] = function

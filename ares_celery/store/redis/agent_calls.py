@@ -205,6 +205,7 @@ def claim(  # noqa: PLR0913 - the parts of one write
     lease_ttl: timedelta,
     start_timeout: timedelta,
     restore_timeout: timedelta,
+    tried_elsewhere: timedelta,
     page: int,
     schemas: Mapping[str, int],
 ) -> Call[Claimed]:
@@ -232,6 +233,7 @@ def claim(  # noqa: PLR0913 - the parts of one write
             micros(start_timeout),
             page + 1,  # one more than wanted shows whether there are more
             micros(restore_timeout),
+            micros(tried_elsewhere),
             *(word for kind, schema in schemas.items() for word in (type_digest(kind), schema)),
         ),
     )

@@ -119,6 +119,7 @@ class RedisAgentStore(Part):
             lease_ttl=config.lease_ttl,
             start_timeout=config.start_timeout,
             restore_timeout=config.restore_timeout,
+            tried_elsewhere=config.restore_backoff,
             page=page,
             schemas=schemas,
         )

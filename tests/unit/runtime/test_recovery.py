@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from ares_celery.errors import AresError, EventIntegrityError
+from ares_celery.agents.upcasting import Upcasters
+from ares_celery.errors import EventIntegrityError, NewerStateError, StateUpcastError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentRecord, AgentSpec
+from ares_celery.model.command import Finding
 from ares_celery.model.event import Event, NewEvent, ReadOptions
-from ares_celery.model.snapshot import Snapshot
+from ares_celery.model.snapshot import Snapshot, state_origin
 from ares_celery.runtime.recovery import Recovery, StateCode, recover_agent_state, recover_snapshot_or_events
 from ares_celery.runtime.replay import PAGE, ReplayPolicy
 from ares_celery.store.base import Claimed, DamagedSnapshot
@@ -35,6 +39,11 @@ class Source:
         self.pages = 0
         self.events = self
         self.aside: list[DamagedSnapshot] = []
+        self.found: list[Finding] = []
+
+    def said(self) -> list[tuple[str, Any]]:
+        """What people are told."""
+        return [(finding.kind.value, dict(finding.payload)) for finding in self.found]
 
     def stored_snapshots(self, agent_id: AgentId) -> list[Snapshot | DamagedSnapshot]:
         return self.kept
@@ -97,9 +106,9 @@ def snapshot(version: int, schema: int = 1) -> Snapshot:
     return Snapshot({"at": version}, Version(version), Epoch(1), schema, Instant(0))
 
 
-def recover(source: Source, agent: object, **policy: Any) -> Any:
+def recover(source: Source, agent: object, *, code: StateCode | None = None, **policy: Any) -> Any:
     """Recovers as the host does."""
-    recovery = Recovery(source, source.claimed(), StateCode("t"), ReplayPolicy(**policy))
+    recovery = Recovery(source, source.claimed(), code or StateCode("t"), ReplayPolicy(**policy), found=source.found)
     return recover_agent_state(recovery, agent)
 
 
@@ -156,15 +165,21 @@ def test_a_gap_is_passed_over_only_where_that_was_chosen(caplog: pytest.LogCaptu
     agent = Folds()
     recover(source, agent, forgive=True)
     assert agent.applied == [1, 2, 5, 6]
+    violations = [{"kind": "gap", "from_version": 3, "to_version": 4}]
+    assert source.said() == [("integrity.violated", {"count": 1, "violations": violations})]
     assert "events 3 to 4: events are missing" in caplog.text
 
 
 def test_only_the_newest_are_replayed_only_where_that_was_chosen(caplog: pytest.LogCaptureFixture) -> None:
     """replay_overflow=newest: the older ones are skipped, and a line says how many."""
-    agent = Folds()
-    recover(Source([event(n) for n in range(1, 11)]), agent, newest=3)
+    agent, source = Folds(), Source([event(n) for n in range(1, 11)], [snapshot(2)])
+    recover(source, agent, newest=3)
     assert agent.applied == [8, 9, 10]
-    assert "7 older events" in caplog.text
+    assert source.said() == [("replay.truncated", {"skipped": 5, "kept": 3, "from_version": 8})]
+    short = Source([event(n) for n in range(1, 6)], [snapshot(2)])
+    recover(short, agent, newest=3)
+    assert short.said() == []
+    assert "5 older events" in caplog.text
 
 
 def test_damaged_snapshots_are_passed_over_and_counted() -> None:
@@ -175,8 +190,12 @@ def test_damaged_snapshots_are_passed_over_and_counted() -> None:
         DamagedSnapshot("checksum", b"y"),
         snapshot(2),
     ]
-    done = recover(Source([event(n) for n in range(1, 6)], kept), agent)
+    source = Source([event(n) for n in range(1, 6)], kept)
+    done = recover(source, agent)
     assert (agent.state, agent.applied, done.damaged) == ({"at": 2}, [3, 4, 5], 2)
+    assert [one.raw for one in source.aside] == [b"x", b"y"]
+    payload = {"problem": "checksum", "bytes": 1, "place": "namespace"}
+    assert source.said() == [("snapshot.damaged", payload), ("snapshot.damaged", payload)]
 
 
 def test_without_any_good_snapshot_all_events_are_applied() -> None:
@@ -188,9 +207,9 @@ def test_without_any_good_snapshot_all_events_are_applied() -> None:
 
 def test_newer_state_is_never_loaded_by_older_code() -> None:
     """It is left for a worker that can read it."""
-    with pytest.raises(AresError, match="schema 2") as caught:
+    with pytest.raises(NewerStateError, match="schema 2") as caught:
         recover(Source([event(1)], [snapshot(1, schema=2)]), Folds())
-    assert caught.value.code == "newer_state"
+    assert (caught.value.found, caught.value.known, caught.value.type) == (2, 1, "t")
 
 
 def test_replay_events_gets_everything_at_once() -> None:
@@ -236,3 +255,126 @@ def test_the_seeds_helper_prefers_a_non_empty_snapshot() -> None:
     nothings: tuple[Any, ...] = (None, {}, OSError("away"))
     for empty in nothings:
         assert recover_snapshot_or_events(Store(empty), "a", lambda: {"from": "events"}) == {"from": "events"}
+
+
+class Remembers:
+    """Has state and folds nothing."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] | None = None
+
+    def snapshot(self) -> Mapping[str, Any]:
+        return self.state or {}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+def test_an_agent_whose_only_state_is_damaged_never_begins_from_nothing() -> None:
+    """An error, and the last trace of its state stays where it is."""
+    source, agent = Source([event(1)], [DamagedSnapshot("checksum", b"x")]), Remembers()
+    with pytest.raises(EventIntegrityError, match="all 1 snapshots are damaged"):
+        recover(source, agent)
+    assert (agent.state, source.aside) == (None, [])
+    assert [kind for kind, _ in source.said()] == ["snapshot.damaged"]
+
+
+class Damaged(Source):
+    """One event's bytes are no event any more."""
+
+    @override
+    def read(self, stream_id: str, options: ReadOptions | None = None) -> tuple[Event, ...]:
+        found = super().read(stream_id, options)
+        bad = next((e.version for e in found if e.payload.get("bad")), None)
+        if bad is not None:
+            raise EventIntegrityError(agent_id="a", version=bad, problem="no JSON")
+        return found
+
+
+def test_what_stands_before_a_damaged_event_is_applied_and_nothing_after_it() -> None:
+    """Unless integrity=warn was chosen: then all but the damaged one, and an event that says which."""
+    events = [event(n) for n in range(1, 6)]
+    events[2] = replace(events[2], payload={"bad": True})
+
+    def claimed_before_the_damage(source: Source) -> Claimed:
+        return replace(source.claimed(), events=tuple(events[:2]), more=True)
+
+    source, agent = Damaged(events), Folds()
+    with pytest.raises(EventIntegrityError) as caught:
+        recover_agent_state(Recovery(source, claimed_before_the_damage(source), StateCode("t")), agent)
+    assert (caught.value.version, caught.value.problem, agent.applied) == (3, "no JSON", [1, 2])
+
+    source, agent = Damaged(events, [snapshot(1)]), Folds()
+    recovery = Recovery(
+        source, replace(source.claimed(), events=()), StateCode("t"), ReplayPolicy(forgive=True), found=source.found
+    )
+    recover_agent_state(recovery, agent)
+    assert agent.applied == [2, 4, 5]
+    violations = [{"kind": "damaged", "from_version": 3, "to_version": 3}]
+    assert source.said() == [("integrity.violated", {"count": 1, "violations": violations})]
+
+
+def test_many_violations_are_one_event_that_names_the_first() -> None:
+    """A history full of holes must not flood the stream."""
+    source, agent = Source([event(n) for n in range(1, 100, 2)]), Folds()
+    recover(source, agent, forgive=True)
+    ((_, payload),) = source.said()
+    assert (payload["count"], len(payload["violations"])) == (49, 20)
+
+
+def origin(config: Mapping[str, Any], *, factory: str = "shop.T", agent_type: str = "t") -> str:
+    """What takes a snapshot."""
+    return state_origin(agent_type=agent_type, factory=factory, config=config)
+
+
+@pytest.mark.parametrize(
+    ("before", "changed"),
+    [
+        (origin({"step": 1}), ["config"]),
+        (origin({"step": 2}, factory="other.T"), ["factory"]),
+        (origin({"step": 2}), []),
+        ("", []),
+    ],
+    ids=["config", "factory", "nothing", "not known"],
+)
+def test_a_snapshot_that_other_code_or_another_config_has_taken_is_used_and_that_is_said(
+    before: str, changed: list[str]
+) -> None:
+    """The rule for what changed between two incarnations: the state goes on, never silently."""
+    taken, agent = replace(snapshot(2), origin=before), Folds()
+    source = Source([event(1), event(2)], [taken])
+    recover(source, agent, code=StateCode("t", origin=origin({"step": 2})))
+    assert agent.state == {"at": 2}
+    expected = [("agent.config_changed", {"changed": changed, "snapshot_version": 2})] if changed else []
+    assert source.said() == expected
+
+
+def test_an_old_state_is_upcast_and_that_is_said() -> None:
+    """Through every step, with both schemas named."""
+    upcasters, agent = Upcasters(), Folds()
+    upcasters.add("t", 1, lambda state: {"one": state["at"]})
+    upcasters.add("t", 2, lambda state: {"two": state["one"]})
+    source = Source([event(1), event(2), event(3)], [snapshot(2)])
+    recover(source, agent, code=StateCode("t", 3, upcasters=upcasters))
+    assert (agent.state, agent.applied) == ({"two": 2}, [3])
+    payload = {"changed": ["schema"], "snapshot_version": 2, "from_schema": 1, "to_schema": 3}
+    assert source.said() == [("agent.config_changed", payload)]
+
+
+def test_an_old_state_without_upcaster_is_not_loaded() -> None:
+    """As if it were of this schema, which it is not."""
+    agent = Folds()
+    with pytest.raises(StateUpcastError, match="from_version=1"):
+        recover(Source([event(1), event(2)], [snapshot(2)]), agent, code=StateCode("t", 2))
+    assert agent.state == {}
+
+
+def test_a_state_from_outside_and_one_of_another_type_know_no_schema() -> None:
+    """Whoever saved or moved it means it for this code."""
+    foreign, other = Folds(), Folds()
+    recover(Source([event(1), event(2)], [snapshot(2, schema=0)]), foreign, code=StateCode("t", 2))
+    moved = replace(snapshot(2, schema=7), origin=origin({}, agent_type="u"))
+    source = Source([event(1), event(2)], [moved])
+    recover(source, other, code=StateCode("t", 2, origin=origin({})))
+    assert (foreign.state, other.state) == ({"at": 2}, {"at": 2})
+    assert source.said()[0][1]["changed"] == ["type"]

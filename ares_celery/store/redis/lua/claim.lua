@@ -15,7 +15,8 @@
 -- ARGV[8] microseconds until the recovery of a first start counts as hung
 -- ARGV[9] most events of the reply
 -- ARGV[10] microseconds until the recovery of a resurrection counts as hung
--- ARGV[11+] for each agent type that the claimer knows: its digest, the newest schema of its state that it can load
+-- ARGV[11] microseconds until a claim that is refused for the schema is tried elsewhere, at first
+-- ARGV[12+] for each agent type that the claimer knows: its digest, the newest schema of its state that it can load
 -- Reply: {'claimed' | 'repeated', now, record as flat field list, newest snapshot or nil, events after it}
 --        or {'refused', reason}.
 
@@ -40,12 +41,12 @@ if not repeated then
   elseif tonumber(record[5] or '0') > tonumber(now) then
     return {'refused', 'early'}
   end
-  for i = 11, #ARGV, 2 do
+  for i = 12, #ARGV, 2 do
     if ARGV[i] == record[10] and tonumber(record[11] or '0') > tonumber(ARGV[i + 1]) then
       -- Newer code has written its state. Another worker may have that code: soon at first, later rarely.
       redis.call('HSET', KEYS[1], 'refused', 'schema|' .. ARGV[2])
       local nudge = redis.call('ZSCORE', KEYS[3], 'nudge|' .. ARGV[1])
-      local soon = tonumber(now) + 1000000
+      local soon = tonumber(now) + tonumber(ARGV[11])
       if nudge and tonumber(nudge) > soon and tonumber(record[12] or '0') < 20 then
         redis.call('ZADD', KEYS[3], string.format('%.0f', soon), 'nudge|' .. ARGV[1])
       end

@@ -86,6 +86,7 @@ def calls() -> Iterator[Call[Any]]:
         lease_ttl=timedelta(1),
         start_timeout=timedelta(1),
         restore_timeout=timedelta(1),
+        tried_elsewhere=timedelta(1),
         page=1,
         schemas={"counter": 1},
     )

@@ -750,8 +750,8 @@ class TwoReleases:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.old, self.new = Registry(), Registry()
-        self.old_class = type("OldCounter", (CounterV1,), {"loaded": []})
-        self.new_class = type("NewCounter", (CounterV2,), {"loaded": []})
+        self.old_class: Any = type("OldCounter", (CounterV1,), {"loaded": []})
+        self.new_class: Any = type("NewCounter", (CounterV2,), {"loaded": []})
         self.old.register("counter", self.old_class)
         self.new.register("counter", self.new_class, schema=2)
         self.new.upcasters.add("counter", 1, total_from_n)
@@ -814,12 +814,9 @@ def test_workers_of_two_releases_side_by_side(redis_server: RedisServer, namespa
         for agent_id in waits:
             runtime.until(agent_id, "running", incarnation=4, timeout=20)
             assert manager.process(agent_id, 1) == {"total": 4, "release": 2}
-        assert all("n" in state for state in releases.old_class.loaded)  # type: ignore[attr-defined]
-        assert all("total" in state for state in releases.new_class.loaded)  # type: ignore[attr-defined]
+        assert all("n" in state for state in releases.old_class.loaded)
+        assert all("total" in state for state in releases.new_class.loaded)
         assert manager.stats().counters.get("failed_attempts", 0) == 0
-        assert {outcome.state.value for outcome in runtime.launcher.outcomes if hasattr(outcome, "state")} <= {
-            "starting"
-        }
         releases.close()
 
 

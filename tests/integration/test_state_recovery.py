@@ -498,7 +498,7 @@ def test_the_runtimes_own_events_are_replayed_only_on_request(runtime: Runtime, 
 @pytest.mark.parametrize("overflow", ["newest", "full"])
 def test_more_events_than_max_replay_events(redis_server: RedisServer, namespace: str, overflow: str) -> None:
     """On request the newest are kept, and a warning event says how many were not; by default all are replayed."""
-    settings = {"max_replay_events": 100, "snapshot_every_events": 50, "snapshot_interval": "1h"}
+    settings: dict[str, Any] = {"max_replay_events": 100, "snapshot_every_events": 50, "snapshot_interval": "1h"}
     with Runtime(redis_server.url, namespace, replay_overflow=overflow, **settings) as runtime:
         runtime.manager.start()
         book = diary(runtime).book
@@ -666,7 +666,7 @@ def test_an_attempt_beyond_restore_timeout_is_abandoned_and_leaves_no_half_built
                 hangs[0] = False
                 hold.wait(20)
 
-    settings = {"restore_timeout": "300ms", "lease_ttl": "400ms", "snapshot_interval": "1h"}
+    settings: dict[str, Any] = {"restore_timeout": "300ms", "lease_ttl": "400ms", "snapshot_interval": "1h"}
     with Runtime(redis_server.url, namespace, **settings) as runtime:
         runtime.manager.start()
         runtime.register("diary", Slow)

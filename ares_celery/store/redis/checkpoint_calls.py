@@ -118,8 +118,8 @@ class Move:
         return [word for event in self.events for word in (event.data, event.type)]
 
 
-def move_execution(keys: Keys, *, move: Move, retention: timedelta) -> Call[Execution | None]:
-    """Makes or changes an execution; None when this op was done before."""
+def move_execution(keys: Keys, *, move: Move, retention: timedelta) -> Call[Execution]:
+    """Makes or changes an execution."""
     agent_id, execution_id = move.after.agent_id, move.after.id
     put = [word for item in move.change.put.items() for word in item]
     return Call(
@@ -152,8 +152,8 @@ def move_execution(keys: Keys, *, move: Move, retention: timedelta) -> Call[Exec
     )
 
 
-def requeue_execution(keys: Keys, *, move: Move) -> Call[Execution | None]:
-    """Gives back an execution that an incarnation held; None when this op was done before."""
+def requeue_execution(keys: Keys, *, move: Move) -> Call[Execution]:
+    """Gives back an execution that an incarnation held."""
     agent_id = move.after.agent_id
     return Call(
         lambda reply: _parse_move(move, reply),
@@ -168,7 +168,7 @@ def requeue_execution(keys: Keys, *, move: Move) -> Call[Execution | None]:
     )
 
 
-def _parse_move(move: Move, reply: Sequence[bytes]) -> Execution | None:
+def _parse_move(move: Move, reply: Sequence[bytes]) -> Execution:
     after = move.after
     match reply:
         case [b"done", now, revision]:
@@ -181,8 +181,6 @@ def _parse_move(move: Move, reply: Sequence[bytes]) -> Execution | None:
                 checkpoint=move.change.envelope,
                 op=move.op,
             )
-        case [b"repeated"]:
-            return None
         case [b"fenced"]:
             raise fenced(after.agent_id, move.fence)
         case [b"conflict"]:

@@ -66,11 +66,9 @@ class RedisCheckpointStore(Part):
             if not plan.changes:
                 return plan.after
             try:
-                done = self._write(plan, fence, op)
-            except CommitConflict:
+                return self._write(plan, fence, op)
+            except CommitConflict:  # also: this very op got through meanwhile, which the next read tells
                 continue
-            if done is not None or plan.after is None:
-                return done
         raise CommitConflict(agent_id=checked, changed=f"execution {name}")
 
     def recover(self, agent_id: str, *, fence: str, op: str) -> tuple[Execution, ...]:
@@ -80,20 +78,19 @@ class RedisCheckpointStore(Part):
         plans = [
             plan for execution in self._readable(checked, fence) if (plan := decide_expiry(execution, fence)).changes
         ]
-        given_back: list[Execution | None] = []
+        given_back: list[Execution] = []
         for start in range(0, len(plans), _PER_TRIP):
             given_back += self._requeue(checked, plans[start : start + _PER_TRIP], fence, op)
-        return tuple(execution for execution in given_back if execution is not None)
+        return tuple(given_back)
 
-    def _requeue(
-        self, agent_id: AgentId, plans: Sequence[ExecutionPlan], fence: str, op: str
-    ) -> list[Execution | None]:
+    def _requeue(self, agent_id: AgentId, plans: Sequence[ExecutionPlan], fence: str, op: str) -> list[Execution]:
         try:
             return self._bound.client.run_many(self._call(plan, fence, op) for plan in plans)
         except CommitConflict:
             # Somebody else of this incarnation got on with one of them: each by itself, those done are known by the op.
             befores = [plan.before for plan in plans if plan.before is not None]
-            return [self.apply(agent_id, before.id, Expire(), fence=fence, op=op) for before in befores]
+            done = (self.apply(agent_id, before.id, Expire(), fence=fence, op=op) for before in befores)
+            return [execution for execution in done if execution is not None]
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +134,7 @@ class RedisCheckpointStore(Part):
             return None
         return bound.client.run(self._call(plan, fence, op))
 
-    def _call(self, plan: ExecutionPlan, fence: str, op: str) -> Call[Execution | None]:
+    def _call(self, plan: ExecutionPlan, fence: str, op: str) -> Call[Execution]:
         bound, after = self._bound, plan.after
         assert after is not None  # noqa: S101 - else it is a deletion
         limit = bound.config.max_event_bytes

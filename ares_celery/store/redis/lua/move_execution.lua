@@ -14,17 +14,14 @@
 -- ARGV[8]  most finished ones that stay listed
 -- ARGV[9]  most entries of the feed
 -- ARGV[10+] lists, each as its length and its items: fields to set (name, value), fields to clear, events (data, type)
--- Reply: {'done', now, revision}, {'repeated'}, {'fenced'}, {'conflict'} or {'full'}.
+-- Reply: {'done', now, revision}, {'fenced'}, {'conflict'} or {'full'}; a repeat is a conflict, its op says which.
 
 local record = redis.call('HMGET', KEYS[1], 'fence', 'created_at', 'version')
 if record[1] ~= ARGV[3] then
   return {'fenced'}
 end
-local stored = redis.call('HMGET', KEYS[3], 'born', 'revision', 'op')
+local stored = redis.call('HMGET', KEYS[3], 'born', 'revision')
 local exists = stored[1] == record[2]
-if exists and stored[3] == ARGV[4] then
-  return {'repeated'}
-end
 local revision = exists and stored[2] or ''
 if revision ~= ARGV[5] then
   return {'conflict'}

@@ -10,16 +10,13 @@
 -- ARGV[5]  state afterwards
 -- ARGV[6]  most entries of the feed
 -- ARGV[7+] for each event: data, type
--- Reply: {'done', now, revision}, {'repeated'}, {'fenced'} or {'conflict'}.
+-- Reply: {'done', now, revision}, {'fenced'} or {'conflict'}; a repeat is a conflict, its op says which.
 
 local record = redis.call('HMGET', KEYS[1], 'fence', 'created_at', 'version')
 if record[1] ~= ARGV[2] then
   return {'fenced'}
 end
-local stored = redis.call('HMGET', KEYS[2], 'born', 'revision', 'op')
-if stored[1] == record[2] and stored[3] == ARGV[3] then
-  return {'repeated'}
-end
+local stored = redis.call('HMGET', KEYS[2], 'born', 'revision')
 if stored[1] ~= record[2] or stored[2] ~= ARGV[4] then
   return {'conflict'}
 end

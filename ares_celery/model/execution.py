@@ -232,7 +232,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """Takes it from an incarnation that is over: ready again, with its checkpoint, nothing counted."""
+    """Takes it from an incarnation that is over: ready again, with its checkpoint, nothing counted.
+
+    Attributes:
+        lost: That incarnation has died, which an event tells.
+    """
+
+    lost: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +326,7 @@ def _decide(  # noqa: PLR0911 - one line a command
             _demand_own(execution, command, fence)
             return ExecutionPlan(execution, _moved(execution, command, ExecutionState.READY))
         case Expire():
-            return decide_expiry(execution, fence)
+            return decide_expiry(execution, fence, lost=command.lost)
         case Delete():
             if execution.state in HELD:
                 raise _refused(execution, command, "it is held; release it first")
@@ -399,11 +405,20 @@ def _failed(execution: Execution, command: Fail, attempts: int) -> ExecutionPlan
     )
 
 
-def decide_expiry(execution: Execution, fence: str) -> ExecutionPlan:
-    """Decides what becomes of an execution when the incarnation of ``fence`` is the one that runs now."""
+def decide_expiry(execution: Execution, fence: str, *, lost: bool = True) -> ExecutionPlan:
+    """Decides what becomes of an execution when the incarnation of ``fence`` is the one that runs now.
+
+    Args:
+        execution: As it is stored.
+        fence: Of the incarnation that runs.
+        lost: The one before has died; an execution that it held is said to have expired. After an end in order it is
+            only released.
+    """
     if execution.state not in HELD or execution.fence == fence:
         return ExecutionPlan(execution, execution)
     after = _moved(execution, Expire(), ExecutionState.READY)
+    if not lost:
+        return ExecutionPlan(execution, after)
     told = {"attempts": execution.attempts, "epoch": execution.epoch, "state": execution.state.value}
     return ExecutionPlan(execution, after, (_event(EventType.EXECUTION_EXPIRED, execution, **told),))
 

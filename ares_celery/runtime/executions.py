@@ -24,12 +24,12 @@ def recover_executions(checkpoints: CheckpointStore, record: AgentRecord) -> Non
     if not record.executions:
         return
     # One recovery an incarnation: its fence tells a repeat from the next one.
-    expired = checkpoints.recover(record.id, fence=record.fence, op=f"recover|{record.fence}")
-    if expired:
+    given_back = checkpoints.recover(record.id, fence=record.fence, op=f"recover|{record.fence}", lost=record.failover)
+    if given_back:
         log.info(
             "agent %s: %d executions of earlier incarnations are ready again: %s",
             record.id,
-            len(expired),
-            ", ".join(execution.id for execution in expired[:10]),
+            len(given_back),
+            ", ".join(execution.id for execution in given_back[:10]),
             extra={"agent_id": record.id, "epoch": record.epoch},
         )

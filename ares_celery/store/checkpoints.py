@@ -48,11 +48,17 @@ class CheckpointStore(Protocol):
         """
         ...
 
-    def recover(self, agent_id: str, *, fence: str, op: str) -> tuple[Execution, ...]:
-        """Gives back what earlier incarnations of the agent held, each with one ``execution.expired``.
+    def recover(self, agent_id: str, *, fence: str, op: str, lost: bool = True) -> tuple[Execution, ...]:
+        """Gives back what earlier incarnations of the agent held; each that was lost with one ``execution.expired``.
 
         Ready again, with its checkpoint, its attempts and its wait; finished ones stay as they are; a second call
         changes nothing. One that cannot be read is skipped and logged.
+
+        Args:
+            agent_id: Whose executions.
+            fence: Of the incarnation that runs now.
+            op: Operation id.
+            lost: The incarnation before has died. After an end in order what it held is released without a word.
 
         Returns:
             Those that were given back.

@@ -96,6 +96,31 @@ def test_the_work_of_a_lost_incarnation_is_ready_before_the_next_ones_code_runs(
     assert runtime.store.checkpoints.recover("a", fence=new, op="another") == ()
 
 
+@pytest.mark.spec(125)
+def test_the_work_of_an_incarnation_that_ended_in_order_is_only_released(runtime: Runtime) -> None:
+    """A worker that shuts down and an operator's stop cost no attempt and are no loss: no event tells of one."""
+    found = host(runtime)
+    runtime.manager.start_agent(AgentSpec(id="a", type="worker"), wait="running")
+    begin = (Create(retry=RetryPolicy(2, timedelta(seconds=60))), Acquire(), Start(), Save({"row": 3}))
+    runtime.store.checkpoints.apply("a", "import", *begin, fence=fence_of(runtime), op="begin")
+    runtime.host.drain()
+    wait_until(lambda: not runtime.host.hosted(), "the drain")
+    assert runtime.manager.checkpoints.list_executions("a")[0].state is ExecutionState.RUNNING
+    runtime.host.close()
+    runtime.host = runtime.new_host()
+    runtime.until("a", "running", incarnation=2)
+    wait_until(lambda: len(found) == 2, "the second incarnation to look")
+    (released,) = found[1]
+    assert (released.state, released.epoch, released.attempts) == (ExecutionState.READY, 0, 0)
+    assert (released.next_attempt_at, released.envelope.step_checkpoint) == (0, {"row": 3})
+    runtime.store.checkpoints.apply("a", "import", Acquire(), fence=fence_of(runtime), op="again")
+    runtime.manager.stop_agent("a")
+    runtime.manager.start_agent("a", wait="running")
+    wait_until(lambda: len(found) == 3, "the third incarnation to look")
+    assert (found[2][0].state, found[2][0].attempts) == (ExecutionState.READY, 0)
+    assert [kind for kind in runtime.types("a") if kind.startswith("execution.")] == []
+
+
 def test_the_incarnation_goes_on_above_the_events_of_its_executions(runtime: Runtime) -> None:
     """What the runtime wrote into its stream meanwhile does it no harm."""
     host(runtime)

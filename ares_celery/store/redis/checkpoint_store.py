@@ -71,25 +71,29 @@ class RedisCheckpointStore(Part):
                 continue
         raise CommitConflict(agent_id=checked, changed=f"execution {name}")
 
-    def recover(self, agent_id: str, *, fence: str, op: str) -> tuple[Execution, ...]:
+    def recover(self, agent_id: str, *, fence: str, op: str, lost: bool = True) -> tuple[Execution, ...]:
         """Gives back what earlier incarnations of the agent held."""
         checked = check_agent_id(agent_id)
         epoch_of(checked, fence)
         plans = [
-            plan for execution in self._readable(checked, fence) if (plan := decide_expiry(execution, fence)).changes
+            plan
+            for execution in self._readable(checked, fence)
+            if (plan := decide_expiry(execution, fence, lost=lost)).changes
         ]
         given_back: list[Execution] = []
         for start in range(0, len(plans), _PER_TRIP):
-            given_back += self._requeue(checked, plans[start : start + _PER_TRIP], fence, op)
+            given_back += self._requeue(checked, plans[start : start + _PER_TRIP], Expire(lost), fence=fence, op=op)
         return tuple(given_back)
 
-    def _requeue(self, agent_id: AgentId, plans: Sequence[ExecutionPlan], fence: str, op: str) -> list[Execution]:
+    def _requeue(
+        self, agent_id: AgentId, plans: Sequence[ExecutionPlan], command: Expire, *, fence: str, op: str
+    ) -> list[Execution]:
         try:
             return self._bound.client.run_many(self._call(plan, fence, op) for plan in plans)
         except CommitConflict:
             # Somebody else of this incarnation got on with one of them: each by itself, those done are known by the op.
             befores = [plan.before for plan in plans if plan.before is not None]
-            done = (self.apply(agent_id, before.id, Expire(), fence=fence, op=op) for before in befores)
+            done = (self.apply(agent_id, before.id, command, fence=fence, op=op) for before in befores)
             return [execution for execution in done if execution is not None]
 
     # -- inside -----------------------------------------------------------------------------------------------------

@@ -309,6 +309,8 @@ def test_what_a_lost_incarnation_held_is_ready_again_with_its_checkpoint(state: 
         "state": state.value,
     }
     assert not decide(execution(state), Expire()).changes
+    released = decide(before, Expire(lost=False))
+    assert (released.after, released.events) == (plan.after, ())
 
 
 def test_what_is_held_is_not_forgotten() -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         ExecutionStateError,
         FencedError,
         FencedSignal,
+        GroupNotFoundError,
         InvalidAgentIdError,
         InvalidConfigError,
         InvalidCursorError,
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     )
     from ares_celery.model.execution import Execution, ExecutionState, RetryPolicy
     from ares_celery.model.failure import Failure
+    from ares_celery.model.group import GroupInfo, Strategy
     from ares_celery.model.introspection import Activity, RuntimeSnapshot
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
@@ -164,12 +166,14 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AgentState",
     "AuditEntry",
     "Desired",
+    "GroupInfo",
     "Manager",
     "RestartType",
     "Runtime",
     "RuntimeSnapshot",
     "RuntimeState",
     "RuntimeStats",
+    "Strategy",
     "connect",
     "create_app",
     # Settings
@@ -249,6 +253,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "ExecutionNotFoundError",
     "ExecutionStateError",
     "FencedError",
+    "GroupNotFoundError",
     "InvalidAgentIdError",
     "InvalidConfigError",
     "InvalidExecutionIdError",
@@ -328,6 +333,7 @@ _HOMES: Final = {
     "ares_celery.model.execution": ("Execution", "ExecutionState", "RetryPolicy"),
     "ares_celery.model.introspection": ("Activity", "RuntimeSnapshot"),
     "ares_celery.model.failure": ("Failure",),
+    "ares_celery.model.group": ("GroupInfo", "Strategy"),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),
     "ares_celery.model.summary": ("Outcome", "Summary"),

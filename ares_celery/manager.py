@@ -33,6 +33,7 @@ from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
 from ares_celery.runtime.callers import apply_asked, me
 from ares_celery.runtime.commits import Applied
+from ares_celery.runtime.groups import Groups
 from ares_celery.runtime.handle import AgentHandle
 from ares_celery.runtime.queries import AgentQueries, Ports
 from ares_celery.runtime.state_access import StateAccess
@@ -49,7 +50,7 @@ _STARTED = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKE
 _RESTING = frozenset(set(AgentState) - LIVE)
 
 
-class CoreManager(StreamCare, Administration, StateAccess, NamespaceOverview, AgentQueries):
+class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOverview, AgentQueries):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 
     Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.
@@ -375,6 +376,7 @@ class CoreManager(StreamCare, Administration, StateAccess, NamespaceOverview, Ag
     @override
     def _check_type(self, spec: AgentSpec) -> None:
         """Refuses a type that neither this process nor any worker knows, and a config that cannot fit."""
+        self._check_group(spec)
         own = self._registry.find(spec.type)
         if own is not None:
             own.check_config(spec)

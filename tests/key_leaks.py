@@ -22,6 +22,8 @@ OWNED_KINDS: dict[str, str] = {
     "events": "delete_agent removes it",
     "executions": "bounded in number; delete_agent removes it",
     "feed": "bounded by length",
+    "group": "delete_group removes it",
+    "groups": "its members are: one for each group",
     "hosts": "its members are: one for each hosted agent",
     "last_sweep": "the namespace itself",
     "inbox": "consumed by the agent; delete_agent removes it",

@@ -63,6 +63,15 @@ CHAPTERS: Final[tuple[tuple[str, tuple[Operation, ...]], ...]] = (
             Operation.RECONCILE,
         ),
     ),
+    (
+        "What its group asks",
+        (
+            Operation.GROUP_STOP,
+            Operation.GROUP_GO,
+            Operation.GROUP_PARK,
+            Operation.GROUP_DUE,
+        ),
+    ),
 )
 
 

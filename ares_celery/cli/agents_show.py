@@ -38,12 +38,14 @@ def ls(session: Session, states: tuple[str, ...], agent_type: str | None, output
         print_json(found)
         return
     now = store_time(session, found)
+    # Shown where there are any.
+    grouped = any(info.group for info in found)
     print_table(
-        ("ID", "TYPE", "STATE", "WORKER", "INCARNATION", "RESTARTS", "REASON"),
+        ("ID", "TYPE", *(["GROUP"] if grouped else []), "STATE", "WORKER", "INCARNATION", "RESTARTS", "REASON"),
         (
             (
-                *(info.id, info.type, state_words(info, now), info.worker, str(info.incarnation), str(info.restarts)),
-                shorten(info.reason, _REASON_SHOWN),
+                *(info.id, info.type, *([info.group] if grouped else []), state_words(info, now), info.worker),
+                *(str(info.incarnation), str(info.restarts), shorten(info.reason, _REASON_SHOWN)),
             )
             for info in found
         ),

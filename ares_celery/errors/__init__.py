@@ -66,6 +66,7 @@ __all__ = [
     "ExecutionStateError",
     "FencedError",
     "FencedSignal",
+    "GroupNotFoundError",
     "InvalidAgentIdError",
     "InvalidConfigError",
     "InvalidCursorError",
@@ -113,6 +114,15 @@ class AgentNotFoundError(NotFoundError):
 
     code = "agent_not_found"
     template = "agent {agent_id!r} does not exist; `ares agents ls` lists those that do"
+
+
+class GroupNotFoundError(NotFoundError):
+    """Nobody has defined a supervision group of this name."""
+
+    code = "group_not_found"
+    template = (
+        "supervision group {name!r} is not defined; call define_group({name!r}, strategy=…) first, or leave `group` out"
+    )
 
 
 class StreamNotFoundError(NotFoundError):

@@ -22,6 +22,7 @@ __all__ = [
     "AgentSpec",
     "AgentState",
     "Desired",
+    "Held",
     "Owner",
     "Request",
     "RestartType",
@@ -83,6 +84,17 @@ class Request(StrEnum):
     RESTORE = "restore"
     SHUTDOWN = "shutdown"
     DIE = "die"
+    GROUP = "group"
+
+
+class Held(StrEnum):
+    """Why an agent that nobody hosts waits for its group before it may be claimed."""
+
+    NO = ""
+    #: It died; its group says who is started again, and in which order.
+    DIED = "died"
+    #: Its group stopped it because another member died.
+    ASKED = "asked"
 
 
 _ZERO: Final = timedelta(0)
@@ -214,6 +226,8 @@ class AgentRecord:
     start_reason: str = "start"
     #: The next claim must wait until then, as the process of the last one was not seen to end.
     claimable_after: Instant = Instant(0)
+    #: It waits for its group; nothing of it is claimable meanwhile.
+    held: Held = Held.NO
     #: When the next attempt is due, while a resurrection waits for it; 0 = it does not wait.
     next_attempt_at: Instant = Instant(0)
     #: Times that a nudge was sent, or found to wait still, since the incarnation became claimable; their spacing grows.
@@ -270,6 +284,7 @@ class AgentInfo(BaseModel):
     epoch: int
     worker: str | None
     queue: str | None
+    group: str | None = None
     reason: str
     actor: str
     cause: str

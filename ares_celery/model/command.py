@@ -22,6 +22,9 @@ __all__ = [
     "Delete",
     "Die",
     "Finding",
+    "GroupGo",
+    "GroupPark",
+    "GroupStop",
     "IfExists",
     "MarkRunning",
     "Operation",
@@ -70,6 +73,10 @@ class Operation(StrEnum):
     NUDGE_DUE = "nudge_due"
     ATTEMPT_DUE = "attempt_due"
     RECONCILE = "reconcile"
+    GROUP_STOP = "group_stop"
+    GROUP_GO = "group_go"
+    GROUP_PARK = "group_park"
+    GROUP_DUE = "group_due"
 
 
 class Deadline(StrEnum):
@@ -83,6 +90,8 @@ class Deadline(StrEnum):
     TIMER = "timer"
     APPROVAL = "approval"
     RECONCILE = "reconcile"
+    #: An agent's news for its group, on the way to the group's home shard; or the group's own next step.
+    GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,3 +323,27 @@ class Reconcile(Command):
     """Desired or the runtime's state changed: make the record agree."""
 
     operation: ClassVar = Operation.RECONCILE
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStop(Command):
+    """Its group restarts: end in order, then wait for the group. Holds for the incarnation of ``epoch`` only."""
+
+    operation: ClassVar = Operation.GROUP_STOP
+    epoch: Epoch = Epoch(0)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGo(Command):
+    """It need not wait for its group any longer."""
+
+    operation: ClassVar = Operation.GROUP_GO
+    epoch: Epoch = Epoch(0)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPark(Command):
+    """Its group restarted too often: one that waits for the group is given up."""
+
+    operation: ClassVar = Operation.GROUP_PARK
+    epoch: Epoch = Epoch(0)

@@ -9,7 +9,7 @@ from typing import Final
 
 from ares_celery.clock import micros
 from ares_celery.ids import Instant
-from ares_celery.model.agent import AgentRecord, AgentState, Desired, Request, RestartType, RuntimeState
+from ares_celery.model.agent import AgentRecord, AgentState, Desired, Held, Request, RestartType, RuntimeState
 from ares_celery.model.command import Command
 from ares_celery.model.event import EventType, NewEvent
 from ares_celery.model.failure import Failure, FailureStage
@@ -27,7 +27,17 @@ from ares_celery.model.restart import (
     lost_together,
     separation,
 )
-from ares_celery.model.transitions import STOP_REASONS, closing, end, launch, lifecycle_event, park, rest, the_record
+from ares_celery.model.transitions import (
+    STOP_REASONS,
+    closing,
+    end,
+    hold,
+    launch,
+    lifecycle_event,
+    park,
+    rest,
+    the_record,
+)
 
 __all__ = ["Verdict", "attempt_failed", "die", "settle"]
 
@@ -98,6 +108,8 @@ def _goes_on(situation: Situation, command: Command, ended: AgentRecord, unasked
     """It ended in order and is meant to run: the next incarnation begins."""
     record = the_record(situation)
     stopped = STOP_REASONS.get(record.request, unasked)
+    if record.request is Request.GROUP:
+        return _waits_for_group(situation, command, ended)
     manual = record.request is Request.RESTART
     start_reason = {Request.RESTART: "restart", Request.PAUSE: "resume", Request.NONE: unasked}
     after = replace(
@@ -111,6 +123,19 @@ def _goes_on(situation: Situation, command: Command, ended: AgentRecord, unasked
     events = (*closing(record, stopped), lifecycle_event(record, EventType.AGENT_STOPPED, reason=stopped))
     counters = {"manual_restarts": 1} if manual else {}
     return launch(situation, command, after, events=events, counters=counters)
+
+
+def _waits_for_group(situation: Situation, command: Command, ended: AgentRecord) -> Plan:
+    """Its group restarts: the next incarnation waits, and a temporary agent has none."""
+    record = the_record(situation)
+    reason = record.request_reason or "group"
+    said = lifecycle_event(record, EventType.AGENT_STOPPED, reason="group", detail=reason)
+    after = replace(ended, failover=False, attempt=0, reason=reason, start_reason="group")
+    if situation.policy.restart is RestartType.TEMPORARY:
+        after = replace(after, failover=record.failover, desired=Desired.STOPPED)
+        return rest(situation, command, after, AgentState.STOPPED, events=(said,))
+    events = (*closing(record, "group"), said)
+    return hold(situation, command, after, Held.ASKED, state=AgentState.STARTING, events=events)
 
 
 def _died_as_asked(situation: Situation, command: Command, claimable_after: Instant) -> Plan:
@@ -181,15 +206,12 @@ def die(
     )
     delay = _delay(after, verdict, policy, losses)
     events = (*closing(record, reason), *_told(record, after, verdict, delay))
-    plan = launch(
-        situation,
-        command,
-        after,
-        state=AgentState.RESURRECTING,
-        at=Instant(now + micros(delay)),
-        events=events,
-        counters={**deaths, "restarts": 1},
-    )
+    counters = {**deaths, "restarts": 1}
+    at, state = Instant(now + micros(delay)), AgentState.RESURRECTING
+    if record.spec.group is not None:
+        plan = hold(situation, command, after, Held.DIED, state=state, at=at, events=events, counters=counters)
+    else:
+        plan = launch(situation, command, after, state=state, at=at, events=events, counters=counters)
     return replace(plan, failure=_failure(record, after, "death", verdict, reason))
 
 

@@ -44,7 +44,7 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             **_AGENT_ID,
             **_TYPE,
             **_INCARNATION,
-            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `store_rolled_back` …",
+            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group` …",
         },
     ),
     EventType.AGENT_STOPPED: EventFacts(
@@ -52,7 +52,9 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         "whoever found its end: the hosting process, the sweep, a manager",
         {
             **_AGENT_ID,
-            "reason": "`explicit_stop`, `pause`, `restart`, `restore`, `shutdown`, `drain`, or what a death was like",
+            "reason": "`explicit_stop`, `pause`, `restart`, `restore`, `shutdown`, `drain`, `group`, or what a death "
+            "was like",
+            "detail": "which death its group restarts for; only with reason `group`",
             "auto_restore": "it died and, when true, is brought back; absent after an end in order",
             "cause": "the class of a death: crash, lost, hung …; absent after an end in order",
         },
@@ -66,7 +68,7 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         {
             **_AGENT_ID,
             "reason": "the same as cause",
-            "cause": "`cap` or `attempts`",
+            "cause": "`cap`, `attempts` or `group_cap`",
             "detail": "what the last death or failure was like",
             "charged": "how many deaths counted",
         },

@@ -29,6 +29,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         epoch=record.epoch,
         worker=record.owner.worker if record.owner and record.hosted else None,
         queue=record.spec.queue,
+        group=record.spec.group,
         reason=record.reason,
         actor=record.actor,
         cause=record.cause,
@@ -44,6 +45,8 @@ def agent_info(record: AgentRecord) -> AgentInfo:
 
 def _waiting_on(record: AgentRecord) -> str:
     """What an agent that nobody has claimed yet waits for."""
+    if record.held:
+        return "group"
     why, _, epoch = record.refused.partition("|")
     if record.next_attempt_at:
         return "backoff"

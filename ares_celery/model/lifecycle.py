@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ares_celery.errors import AgentNotFoundError, FencedError
+from ares_celery.ids import Instant
 from ares_celery.model import command as commands
 from ares_celery.model import rules_asked as asked
 from ares_celery.model import rules_found as found
+from ares_celery.model import rules_group as grouped
 from ares_celery.model import rules_said as said
 from ares_celery.model.agent import AgentRecord, AgentState
 from ares_celery.model.command import Command, Deadline, Operation
@@ -179,6 +181,20 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         (_IDLE, found.reconcile_resting, (_SAME, S.STARTING)),
         ((*_ASLEEP, *_OVER), asked.nothing, _STAY),
     ),
+    O.GROUP_STOP: _cells(
+        (_HOSTABLE, grouped.group_stop, (_SAME, S.STOPPING)),
+        ((S.STOPPING,), grouped.group_stop, _STAY),
+        (_RESTING, asked.nothing, _STAY),
+    ),
+    O.GROUP_GO: _cells(
+        (_CLAIMABLE, grouped.group_go, (_SAME, S.STOPPED)),
+        ((S.RUNNING, S.STOPPING, *_RESTING), asked.nothing, _STAY),
+    ),
+    O.GROUP_PARK: _cells(
+        (_CLAIMABLE, grouped.group_park, (_SAME, S.PARKED)),
+        ((S.RUNNING, S.STOPPING, *_RESTING), asked.nothing, _STAY),
+    ),
+    O.GROUP_DUE: _cells((tuple(S), grouped.group_due, _STAY)),
 }
 
 _DUE: Final[Mapping[Deadline, Operation]] = {
@@ -188,6 +204,7 @@ _DUE: Final[Mapping[Deadline, Operation]] = {
     Deadline.STOP: O.STOP_DUE,
     Deadline.HANG: O.HANG_DUE,
     Deadline.RECONCILE: O.RECONCILE,
+    Deadline.GROUP: O.GROUP_DUE,
 }
 #: Operations that make an agent that does not exist.
 _BIRTHS: Final[Mapping[Operation, Handler]] = {O.REGISTER: asked.register, O.START: asked.start_new}
@@ -221,12 +238,12 @@ def decide(situation: Situation, command: Command, *, agent_id: str = "") -> Pla
     operation = operation_of(command)
     record = situation.record
     if record is not None:
-        plan = TABLE[operation][record.state].handler(situation, command)
+        plan = _joining(TABLE[operation][record.state].handler(situation, command), situation.now)
         if isinstance(command, commands.Fenced) and command.found:
             return _with_findings(plan, record, command.found)
         return _spent(plan, command.kind) if isinstance(command, commands.DeadlineDue) else plan
     if operation in _BIRTHS and getattr(command, "spec", None) is not None:
-        return _BIRTHS[operation](situation, command)
+        return _joining(_BIRTHS[operation](situation, command), situation.now)
     if isinstance(command, commands.DeadlineDue):
         return Plan(command, None, None, deadlines={command.kind: None})
     if operation in _LATE:
@@ -234,6 +251,15 @@ def decide(situation: Situation, command: Command, *, agent_id: str = "") -> Pla
     if operation in _OF_INCARNATIONS:
         raise FencedError(agent_id=agent_id, epoch=_epoch_of(command), reason="deleted")
     raise AgentNotFoundError(agent_id=agent_id)
+
+
+def _joining(plan: Plan, now: Instant) -> Plan:
+    """Has the group told of a new member; it keeps them in the order in which they came."""
+    before, after = plan.before, plan.after
+    group = after.spec.group if after else None
+    if plan.ignored or group is None or (before is not None and before.spec.group == group):
+        return plan
+    return replace(plan, deadlines={Deadline.GROUP: now, **plan.deadlines})
 
 
 def _spent(plan: Plan, kind: Deadline) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Final
 
@@ -14,10 +15,12 @@ from ares_celery.model.event import NewEvent
 from ares_celery.model.failure import Failure
 from ares_celery.model.restart import LifecyclePolicy
 
-__all__ = ["NUDGE_SPACING", "Nudge", "Plan", "Situation", "nudge_for"]
+__all__ = ["GROUP_LOOK", "NUDGE_SPACING", "Nudge", "Plan", "Situation", "nudge_for"]
 
 #: Seconds until a message that nobody claimed is sent again; the last repeats.
 NUDGE_SPACING: Final = (2, 5, 10, 20, 40, 60)
+#: How often an agent that waits for its group asks whether it still has to: whatever becomes of the group, it goes on.
+GROUP_LOOK: Final = timedelta(seconds=2)
 
 
 def _no_deadlines() -> Mapping[Deadline, Instant | None]:

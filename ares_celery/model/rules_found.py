@@ -75,6 +75,8 @@ def owner_exited(situation: Situation, command: Command) -> Plan:
     if not goes_on:
         return Plan(command, record, after, free_host=True)
     after = replace(after, next_attempt_at=Instant(0))
+    if record.held:
+        return Plan(command, record, after, free_host=True)
     sent_again = Instant(situation.now + NUDGE_SPACING[0] * 1_000_000)
     return Plan(
         command,
@@ -122,7 +124,7 @@ def hang_due(situation: Situation, command: Command) -> Plan:
 def send_again(situation: Situation, command: Command) -> Plan:
     """Nobody claimed it yet: send the message (again), later each time. Waiting for a slot is no death."""
     record, now = the_record(situation), situation.now
-    if record.hosted:
+    if record.hosted or record.held:
         return Plan(command, record, record, deadlines={Deadline.NUDGE: None, Deadline.ATTEMPT: None})
     if record.desired is not Desired.RUNNING or situation.runtime is not RuntimeState.RUNNING:
         return settle(situation, command)

@@ -68,6 +68,8 @@ def _claim_refusal(situation: Situation, asked: commands.Claim, record: AgentRec
         return "epoch"
     if record.hosted:
         return "owned"
+    if record.held:
+        return "held"
     if record.desired is not Desired.RUNNING or situation.runtime is not RuntimeState.RUNNING:
         return "not desired"
     return "early" if record.claimable_after > situation.now else ""

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ares_celery.clock import micros
 from ares_celery.ids import Epoch, Instant
-from ares_celery.model.agent import AgentRecord, AgentState, Request, RuntimeState
+from ares_celery.model.agent import AgentRecord, AgentState, Held, Request, RuntimeState
 from ares_celery.model.command import Command, Deadline
 from ares_celery.model.event import RUNTIME_MODULE, EventType, NewEvent
 from ares_celery.model.plan import NUDGE_SPACING, Plan, Situation
@@ -18,6 +18,7 @@ __all__ = [
     "ask",
     "closing",
     "end",
+    "hold",
     "ignore",
     "launch",
     "lease_end",
@@ -36,6 +37,7 @@ STOP_REASONS: Mapping[Request, str] = {
     Request.RESTART: "restart",
     Request.RESTORE: "restore",
     Request.SHUTDOWN: "shutdown",
+    Request.GROUP: "group",
 }
 _NO_DEADLINES: Mapping[Deadline, Instant | None] = {
     Deadline.LEASE: None,
@@ -78,6 +80,7 @@ def end(record: AgentRecord, now: Instant, *, claimable_after: Instant = Instant
         claimable_after=claimable_after if claimable_after > now else Instant(0),
         request=Request.NONE,
         request_reason="",
+        held=Held.NO,
         next_attempt_at=Instant(0),
         nudges=0,
         task_id="",
@@ -106,11 +109,13 @@ def launch(  # noqa: PLR0913 - the parts of one decision
     due = max(at, record.claimable_after)
     waits = due > now
     sent_again = Instant(now + NUDGE_SPACING[0] * 1_000_000)
-    timer = {Deadline.ATTEMPT: due} if waits else {Deadline.NUDGE: sent_again}
+    timer: dict[Deadline, Instant | None] = {Deadline.ATTEMPT: due} if waits else {Deadline.NUDGE: sent_again}
+    if record.held:
+        timer[Deadline.GROUP] = None
     return Plan(
         command,
         situation.record,
-        replace(record, state=state, next_attempt_at=due if waits else Instant(0)),
+        replace(record, state=state, held=Held.NO, next_attempt_at=due if waits else Instant(0)),
         events,
         {**_NO_DEADLINES, **timer},
         counters or {},
@@ -133,12 +138,38 @@ def rest(
     return Plan(
         command,
         situation.record,
-        replace(record, state=state, failover=False, attempt=0),
+        replace(record, state=state, held=Held.NO, failover=False, attempt=0),
         (*closing(record, "aborted by " + (events[-1].payload.get("reason", state) if events else state)), *events),
         dict(_NO_DEADLINES),
         counters or {},
         wake_owner=bool(situation.record and situation.record.hosted),
         free_host=_leaves_host(situation.record, record),
+    )
+
+
+def hold(  # noqa: PLR0913 - the parts of one decision
+    situation: Situation,
+    command: Command,
+    record: AgentRecord,
+    held: Held,
+    *,
+    state: AgentState,
+    at: Instant = Instant(0),
+    events: tuple[NewEvent, ...] = (),
+    counters: Mapping[str, int] | None = None,
+) -> Plan:
+    """Lets the next incarnation wait for the agent's group, which is told at once; ``at`` is its own earliest time."""
+    now = situation.now
+    due = max(at, record.claimable_after)
+    return Plan(
+        command,
+        situation.record,
+        replace(record, state=state, held=held, next_attempt_at=due if due > now else Instant(0)),
+        events,
+        {**_NO_DEADLINES, Deadline.GROUP: now},
+        counters or {},
+        free_host=_leaves_host(situation.record, record),
+        wake_owner=bool(situation.record and situation.record.hosted),
     )
 
 
@@ -181,7 +212,7 @@ def park(  # noqa: PLR0913 - the parts of one decision
     counters: Mapping[str, int] | None = None,
 ) -> Plan:
     """Gives the agent up for a person to look at; said by an event, a state and a counter."""
-    kind = EventType.AGENT_EXHAUSTED if cause in ("cap", "attempts") else EventType.AGENT_PARKED
+    kind = EventType.AGENT_EXHAUSTED if cause in ("cap", "attempts", "group_cap") else EventType.AGENT_PARKED
     after = replace(record, cause=cause, reason=reason, last_error=reason)
     said = lifecycle_event(record, kind, reason=cause, cause=cause, detail=reason, charged=record.charged)
     return rest(

@@ -14,6 +14,7 @@ from ares_celery.model.agent import AgentState, Owner, RuntimeState
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.store.administration import AuditStore, SettingsStore
+from ares_celery.store.groups import GroupStore
 from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
 from ares_celery.store.states import NO_SCHEMAS, KeptSnapshots, SnapshotStore
@@ -129,8 +130,8 @@ class AgentStore(Protocol):
             schemas: The newest state schema that the claimer can load, by agent type.
 
         Raises:
-            FencedError: Not claimable: field ``reason`` is epoch, owned, not desired, early, deleted, or schema: its
-                state was written by newer code, so that another worker has to take it.
+            FencedError: Not claimable: field ``reason`` is epoch, owned, held (it waits for its group), not desired,
+                early, deleted, or schema: its state was written by newer code, so that another worker has to take it.
         """
         ...
 
@@ -404,6 +405,7 @@ class Store(
     NamespaceAdmin,
     SettingsStore,
     AuditStore,
+    GroupStore,
     Introspection,
     Protocol,
 ):

@@ -16,6 +16,7 @@ from ares_celery.model.command import Command, Deadline, DeadlineDue
 from ares_celery.runtime.commits import Committer
 from ares_celery.store.base import DueDeadline, DueShard, Store
 from ares_celery.supervision.contact import ContactWindow
+from ares_celery.supervision.groups import LOOK, GroupKeeper
 from ares_celery.supervision.postponed import Postponed
 from ares_celery.supervision.queues import QueueRoom
 from ares_celery.supervision.tenants import LostHosts, LostWith
@@ -34,7 +35,15 @@ _LARGEST_PAGE: Final = 10_000
 _JUDGED: Final = frozenset({Deadline.LEASE, Deadline.HANG})
 #: Kinds that `decide` knows.
 _KNOWN: Final = frozenset(
-    {Deadline.LEASE, Deadline.NUDGE, Deadline.ATTEMPT, Deadline.STOP, Deadline.HANG, Deadline.RECONCILE}
+    {
+        Deadline.LEASE,
+        Deadline.NUDGE,
+        Deadline.ATTEMPT,
+        Deadline.STOP,
+        Deadline.HANG,
+        Deadline.RECONCILE,
+        Deadline.GROUP,
+    }
 )
 
 
@@ -65,7 +74,7 @@ class _Tally:
     """Counts while a sweep goes on."""
 
     def __init__(self) -> None:
-        self.applied = self.ignored = self.withheld = self.unknown = self.failed = 0
+        self.applied = self.ignored = self.withheld = self.unknown = self.failed = self.group_steps = 0
 
     @property
     def left(self) -> int:
@@ -101,6 +110,7 @@ class Sweeper:
         self._contact = contact
         self._clock = clock or SystemClock()
         self._lost_hosts = LostHosts(store, config)
+        self._groups = GroupKeeper(store, committer, config)
         self._postponed = Postponed(self._clock)
         self._room = QueueRoom(store, committer.waiting, self._clock)
         self._page = _PAGE
@@ -144,12 +154,14 @@ class Sweeper:
             tally.unknown,
             tally.failed,
             more=more and (tally.applied + tally.ignored > 0 or self._page < _LARGEST_PAGE),
-            next_in=_until_next(shards),
+            next_in=_until_next(shards, LOOK if tally.group_steps else None),
         )
 
     def _handle(self, deadline: DueDeadline, tally: _Tally) -> None:
         if deadline.agent_id == RUNTIME_MEMBER:
             self._copy_runtime(deadline, tally)
+        elif deadline.kind is Deadline.GROUP:
+            self._keep_group(deadline, tally)
         elif deadline.kind not in _KNOWN:
             tally.unknown += 1
             if self._postponed.is_ready(deadline):
@@ -253,12 +265,31 @@ class Sweeper:
         self._postponed.forget(deadline)
         tally.applied += 1
 
+    def _keep_group(self, deadline: DueDeadline, tally: _Tally) -> None:
+        """Carries news to a group, or walks it on; whatever goes wrong there keeps nobody else waiting."""
+        if not self._postponed.is_ready(deadline):
+            tally.failed += 1
+            return
+        try:
+            self._groups.handle(deadline)
+        except StoreUnavailableError:
+            raise
+        except Exception:
+            tally.failed += 1
+            delay = self._postponed.put_off(deadline)
+            log.exception("group: the news of %s could not be applied; tried again in %s", deadline.agent_id, delay)
+            return
+        self._postponed.forget(deadline)
+        tally.applied += 1
+        tally.group_steps += 1
+
     def _note(self, server: Instant, sent: float) -> None:
         """Every answer is a contact, so that a long sweep breaks it as little as a short one."""
         if self._contact is not None:
             self._contact.sample(server, self._clock.monotonic(), sent=sent)
 
 
-def _until_next(shards: Sequence[DueShard]) -> timedelta | None:
+def _until_next(shards: Sequence[DueShard], new: timedelta | None) -> timedelta | None:
+    """Until the earliest deadline, or the one that a step of a group has set meanwhile."""
     waits = [timedelta(microseconds=max(0, shard.next_at - shard.now)) for shard in shards if shard.next_at]
-    return min(waits, default=None)
+    return min([*waits, *([] if new is None else [new])], default=None)

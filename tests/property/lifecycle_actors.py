@@ -71,8 +71,8 @@ Maker = Callable[[str], Command]
 
 
 def spec_of(agent_id: str, labels: dict[str, str] | None = None) -> AgentSpec:
-    """The spec that this world gives to an agent."""
-    return AgentSpec(id=agent_id, type="t", labels=labels or {})
+    """The spec that this world gives to an agent; the second one belongs to a group."""
+    return AgentSpec(id=agent_id, type="t", labels=labels or {}, group="g" if agent_id == "b" else None)
 
 
 def _starter(mode: IfExists) -> Maker:

@@ -107,6 +107,7 @@ class LifecycleStore:
             after,
             revision=(before.revision if before else 0) + 1,
             version=Version(len(self.events[agent_id])),
+            created_at=before.created_at if before else self.now,
             changed_at=self.now,
         )
         self.records[agent_id] = record
@@ -188,12 +189,20 @@ def audit_record(
         assert Deadline.LEASE not in kinds
     if record.state in CLAIMABLE:
         wanted = {Deadline.HANG} if record.hosted else {Deadline.NUDGE, Deadline.ATTEMPT}
+        if record.held:
+            assert not record.hosted
+            assert not kinds & wanted, "what waits for its group is not offered to anybody"
+            wanted = {Deadline.GROUP}
         assert kinds & wanted, f"{record.state} waits for nothing"
         assert record.desired.value == "running"
     if record.state is AgentState.STOPPING:
         assert Deadline.STOP in kinds
         assert record.request
+    if record.state not in CLAIMABLE:
+        assert not record.held, "only what may be claimed one day waits for its group"
     if record.state not in LIVE:
+        # News for its group are on their way whatever becomes of it.
+        kinds -= {Deadline.GROUP}
         assert not kinds, f"{record.state} with deadlines {kinds}"
         assert not record.failover
     if policy.max_restarts:

@@ -28,7 +28,11 @@ from ares_celery.model.command import (
     AttemptFailed,
     Command,
     Complete,
+    Deadline,
     Die,
+    GroupGo,
+    GroupPark,
+    GroupStop,
     MarkRunning,
     OwnerExited,
     Park,
@@ -45,7 +49,7 @@ from tests.property.lifecycle_store import Conflict, LifecycleStore
 T = TypeVar("T")
 
 #: The first agent is met more often: what goes wrong needs several things to happen to the same one.
-WHOM: Final = ("a", "a", "a", "b")
+WHOM: Final = ("a", "a", "b", "b")
 #: What an operator may hear; anything else is a bug.
 REFUSALS: Final = (
     AgentAlreadyRegisteredError,
@@ -275,10 +279,13 @@ class World:
                 self.heartbeat(process)
             self.store.advance(HEARTBEAT)
 
-    def sweep(self, _who: int, _how: int) -> None:
+    def sweep(self, _who: int, how: int) -> None:
+        """The group of an agent that waits for it lets it go on in the end, at times it has it ask again."""
         for agent_id, command in self.store.due():
+            record = self.store.records.get(agent_id)
+            lets_go = command.kind is Deadline.GROUP and record is not None and record.held and how % 4
             try:
-                self.do(agent_id, command)
+                self.do(agent_id, GroupGo(epoch=record.epoch) if record and lets_go else command)
             except Conflict:
                 continue
 
@@ -289,6 +296,15 @@ class World:
         if record:
             epoch = (None, record.epoch, Epoch(record.epoch - 1))[how % 3]
             self.do(agent_id, Die("is_alive said no", epoch=epoch, cause=DeathCause.UNHEALTHY))
+
+    def group_asks(self, who: int, how: int) -> None:
+        """The walk of a group's restart, perhaps of a sweeper that looked long ago."""
+        agent_id = WHOM[who % len(WHOM)]
+        record = self.store.records.get(agent_id)
+        if record:
+            epoch = record.epoch if how % 3 else Epoch(record.epoch - 1)
+            kinds = (GroupStop("g", epoch=epoch), GroupStop("g", epoch=epoch), GroupGo(epoch=epoch))
+            self.do(agent_id, GroupPark("g", epoch=epoch) if how % 11 == 10 else kinds[how % len(kinds)])
 
     # -- operators --
 
@@ -361,7 +377,7 @@ class World:
         self.bring_up(-1, 0)
         self.all_go_on(0, 0)
         self.store.advance(HEARTBEAT)
-        self.sweep(0, 0)
+        self.sweep(0, 1)
         self.check()
 
     def is_calm(self) -> bool:
@@ -410,6 +426,7 @@ SUPERVISION: Final[tuple[Move, ...]] = (
     World.let_a_minute_pass,
     World.notice_exits,
     World.suspect,
+    World.group_asks,
 )
 OPERATORS: Final[tuple[Move, ...]] = (
     *[World.ask] * 8,

@@ -369,6 +369,7 @@ def delete_agent(
             int(OUTCOME_TTL.total_seconds()),
             *audit_words(note),
             FEED_LENGTH,
+            deadline_member(Deadline.GROUP, agent_id, record.spec.group) if record and record.spec.group else "",
             *(kind.value for kind in Deadline),
         ),
     )

@@ -117,6 +117,12 @@ class Keys:
         """Stream with a TTL: the answer to a message, one entry."""
         return f"{self._of('reply', agent_id)}:{quote(message_id, safe='')}"
 
+    # -- one of each supervision group, in its home shard: that of its name -------------------------------------------
+
+    def group(self, name: str) -> str:
+        """Hash: the group, its members and how far a restart of it came."""
+        return self._of("group", name)
+
     def _of(self, kind: str, agent_id: str) -> str:
         prefix, name = _place(self.namespace, self.shards, agent_id)
         return f"{prefix}{kind}:{name}"
@@ -162,6 +168,10 @@ class Keys:
     def streams(self, shard: int) -> str:
         """Hash: versions of streams that have no record."""
         return self._in(shard, "streams")
+
+    def groups(self, shard: int) -> str:
+        """Set: names of the supervision groups whose home this shard is."""
+        return self._in(shard, "groups")
 
     def _in(self, shard: int, kind: str) -> str:
         return f"{{{self.namespace}:{shard}}}:{kind}"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId
-from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Owner, Request
+from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Held, Owner, Request
 from ares_celery.store.redis.json_values import decode_json
 
 __all__ = ["OWN_FIELDS", "Changes", "changes", "decode_record", "fields_of", "flat_fields", "read_record", "safe_text"]
@@ -90,6 +90,7 @@ def fields_of(record: AgentRecord) -> dict[str, str]:
         "desired": record.desired.value,
         "state": record.state.value,
         "request": record.request.value,
+        "held": record.held.value,
         "failover": "1" if record.failover else "",
         "charged_at": ",".join(map(str, record.charged_at)),
         "lost_together": ",".join(map(str, record.lost_together)),
@@ -183,6 +184,7 @@ def decode_record(fields: Mapping[str, str]) -> AgentRecord | None:
         state=AgentState(fields["state"]),
         owner=owner,
         request=Request(fields.get("request", "")),
+        held=Held(fields.get("held", "")),
         failover="failover" in fields,
         charged_at=_moments(fields.get("charged_at", "")),
         lost_together=_moments(fields.get("lost_together", "")),

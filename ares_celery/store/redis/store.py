@@ -21,6 +21,7 @@ from ares_celery.store.redis.client import AsyncRedisClient, RedisClient
 from ares_celery.store.redis.connections import AsyncDriver, Borrowed, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.event_store import RedisEventStore
+from ares_celery.store.redis.group_store import RedisGroupStore
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
 from ares_celery.store.redis.introspection import RedisIntrospection
 from ares_celery.store.redis.live_settings import LiveSettings
@@ -61,6 +62,7 @@ class RedisStore(
     RedisNamespaceAdmin,
     RedisSettings,
     RedisAudit,
+    RedisGroupStore,
     RedisIntrospection,
 ):
     """Implements :class:`~ares_celery.store.base.Store`: one open namespace, safe to share between threads and to fork.

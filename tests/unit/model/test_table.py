@@ -26,6 +26,7 @@ from ares_celery.model.agent import (
     AgentSpec,
     AgentState,
     Desired,
+    Held,
     Owner,
     Request,
     RestartType,
@@ -93,6 +94,10 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
     Operation.NUDGE_DUE: (DeadlineDue(kind=Deadline.NUDGE),),
     Operation.ATTEMPT_DUE: (DeadlineDue(kind=Deadline.ATTEMPT),),
     Operation.RECONCILE: (commands.Reconcile(), DeadlineDue(kind=Deadline.RECONCILE)),
+    Operation.GROUP_STOP: (commands.GroupStop("g", epoch=EPOCH), commands.GroupStop("g", epoch=Epoch(1))),
+    Operation.GROUP_GO: (commands.GroupGo(epoch=EPOCH), commands.GroupGo(epoch=Epoch(1))),
+    Operation.GROUP_PARK: (commands.GroupPark("g", epoch=EPOCH), commands.GroupPark("g", epoch=Epoch(1))),
+    Operation.GROUP_DUE: (DeadlineDue(kind=Deadline.GROUP),),
 }
 
 #: What a state can look like: desired, request, failover, and whether an incarnation holds the fence.
@@ -106,6 +111,7 @@ _STOPPING = (
     (_RUN, Request.RESTORE),
     (_RUN, Request.SHUTDOWN),
     (_RUN, Request.DIE),
+    (_RUN, Request.GROUP),
 )
 _RESTING: dict[AgentState, tuple[Desired, ...]] = {
     S.REGISTERED: (_RUN, _STOP),
@@ -125,6 +131,7 @@ def shapes(state: AgentState) -> Iterator[AgentRecord]:
         case S.STARTING | S.RESURRECTING:
             failover = state is S.RESURRECTING
             yield replace(base, failover=failover)
+            yield replace(base, failover=failover, held=Held.DIED if failover else Held.ASKED)
             yield replace(base, failover=failover, owner=OWNER, claimable_after=Instant(NOW + 5_000_000))
             yield from (
                 replace(hosted, failover=failover, attempt=attempt, charged=charged)

@@ -21,7 +21,7 @@
 --        or {'refused', reason}.
 
 local record = redis.call('HMGET', KEYS[1], 'epoch', 'fence', 'state', 'desired', 'claimable_after', 'owner_identity',
-  'incarnation', 'attempt', 'revision', 'state_of', 'state_schema', 'nudges')
+  'incarnation', 'attempt', 'revision', 'state_of', 'state_schema', 'nudges', 'held')
 if not record[9] then
   return {'refused', 'deleted'}
 end
@@ -34,6 +34,8 @@ if not repeated then
     return {'refused', 'epoch'}
   elseif record[2] then
     return {'refused', 'owned'}
+  elseif record[13] then
+    return {'refused', 'held'}
   elseif record[3] ~= 'starting' and record[3] ~= 'resurrecting' then
     return {'refused', 'not desired'}
   elseif record[4] ~= 'running' or redis.call('HGET', KEYS[2], 'state') ~= 'running' then

@@ -22,7 +22,8 @@
 -- ARGV[5]  audit entry, empty: none
 -- ARGV[6]  most entries of the audit stream
 -- ARGV[7]  most entries of the feed
--- ARGV[8+] kinds of deadlines
+-- ARGV[8]  deadline that tells the agent's group, empty: it has none
+-- ARGV[9+] kinds of deadlines
 -- Reply: {'done' | 'repeated' | 'conflict'}; an agent that does not exist is done.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then
@@ -34,8 +35,11 @@ if record[1] and (record[1] ~= ARGV[2] or (record[2] or '0') ~= ARGV[3]) then
 end
 local t = redis.call('TIME')
 local now = t[1] .. string.sub('00000' .. t[2], -6)
-for i = 8, #ARGV do
+for i = 9, #ARGV do
   redis.call('ZREM', KEYS[3], ARGV[i] .. '|' .. ARGV[1])
+end
+if ARGV[8] ~= '' and record[1] then
+  redis.call('ZADD', KEYS[3], now, ARGV[8])
 end
 if record[3] then
   redis.call('ZREM', KEYS[4], record[3] .. '|' .. ARGV[1])

@@ -18,15 +18,18 @@ from ares_celery.model.audit import AuditNote
 from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Complete, Execution, ExecutionState, decide_execution
+from ares_celery.model.group import Group, Strategy
 from ares_celery.model.plan import Plan
 from ares_celery.model.summary import Summary
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
+from ares_celery.store.groups import GroupRead, NextStep
 from ares_celery.store.redis import (
     agent_calls,
     audit_calls,
     checkpoint_calls,
     event_calls,
     feed_calls,
+    group_calls,
     introspection_calls,
     mailbox_calls,
     namespace_calls,
@@ -140,7 +143,23 @@ def calls() -> Iterator[Call[Any]]:
     yield namespace_calls.read_hosts(KEYS)
 
 
-CALLS = {call.script: call for call in calls()}
+def calls_of_groups() -> Iterator[Call[Any]]:
+    """Those about supervision groups."""
+    group = GroupRead(Group("g", Strategy.ONE_FOR_ALL, 3, timedelta(1)), "7", Instant(1), 1)
+    yield group_calls.read_group(KEYS, name="g")
+    yield group_calls.commit_group(
+        KEYS,
+        name="g",
+        after=group.group,
+        read=group,
+        op="op",
+        next_step=NextStep.KEEP,
+        counters={"group_restarts": 1},
+        note=None,
+    )
+
+
+CALLS = {call.script: call for call in (*calls(), *calls_of_groups())}
 
 
 def header_of(name: str) -> list[str]:

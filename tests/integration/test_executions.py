@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from ares_celery import AgentContext, AgentSpec, CheckpointEnvelope, Execution, ExecutionState, RetryPolicy
-from ares_celery.errors import FencedError
+from ares_celery.config import ProcessSettings, RuntimeConfig
+from ares_celery.errors import FencedError, StoreUnavailableError
 from ares_celery.ids import AgentId
-from ares_celery.model.execution import Acquire, Create, Save, Start
+from ares_celery.model.command import Die
+from ares_celery.model.execution import Acquire, Create, Delete, Release, Save, Start
+from ares_celery.store.redis.open import open_store
+from ares_celery.store.redis.store import RedisStore
+from tests.contract.store.acting import AGENT, act, record_of, run, run_namespace, take
 from tests.hosting import Runtime
 from tests.redis_server import RedisServer
 from tests.wait import wait_until
@@ -147,3 +152,39 @@ def test_the_executions_of_a_deleted_agent_are_gone_for_the_next_of_its_name(run
     runtime.manager.start_agent(AgentSpec(id="a", type="worker"), wait="running")
     wait_until(lambda: len(found) == 2, "the new agent to look")
     assert found[1] == ()
+
+
+def test_at_maxmemory_work_is_given_back_and_no_more_of_it_is_stored(
+    make_redis_server: Callable[[], RedisServer], namespace: str
+) -> None:
+    """A recovery and a release must not fail for want of memory; a checkpoint that would grow is refused whole."""
+    server = make_redis_server()
+    store = open_store(ProcessSettings(redis_url=server.url, namespace=namespace), RuntimeConfig())
+    run_namespace(store)
+    old = run(store)
+    begin = (Create(CheckpointEnvelope()), Acquire(), Start(), Save({"row": 3}))
+    for name in ("import", "export"):
+        store.checkpoints.apply(AGENT, name, *begin, fence=old, op="begin")
+    with server.client() as client:
+        client.config_set("maxmemory", 1)
+        before = store.checkpoints.load(AGENT, "import")
+        assert before is not None
+        with pytest.raises(StoreUnavailableError, match="memory"):
+            store.checkpoints.apply(AGENT, "import", Save("x" * 1_000), fence=old, op="grow")
+        after = store.checkpoints.load(AGENT, "import")
+        assert after is not None
+        assert (after.revision, after.checkpoint) == (before.revision, before.checkpoint)
+        released = store.checkpoints.apply(AGENT, "export", Release(), fence=old, op="release")
+        assert released is not None
+        new = take(store, lost(store), claimer="t2").record.fence
+        given_back = store.checkpoints.recover(AGENT, fence=new, op="recover")
+        assert [one.id for one in given_back] == ["import"]
+        assert store.checkpoints.apply(AGENT, "export", Delete(), fence=new, op="delete") is None
+        client.config_set("maxmemory", 0)
+    store.close()
+
+
+def lost(store: RedisStore) -> int:
+    """The agent's incarnation dies with its process; gives the epoch of the next one."""
+    act(store, Die("process lost", epoch=record_of(store).epoch, proof=True))
+    return record_of(store).epoch

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 from celery import Celery
 
+from ares_celery.background import start_detached
 from ares_celery.celery_app.drain import DrainLine
 from ares_celery.celery_app.hosting import open_host
 from ares_celery.celery_app.launcher import CeleryLauncher
@@ -174,7 +175,7 @@ class Wiring:
 
     def warm_up(self) -> None:
         """Opens the host before its first agent comes, on a thread of its own: a failover then waits for nothing."""
-        threading.Thread(target=self._warm_up, name="ares-warm-up", daemon=True).start()
+        start_detached("warm-up", self._warm_up)
 
     def _warm_up(self) -> None:
         try:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from ares_celery.background import counted_work
+
 __all__ = ["LOOKUP_LIMIT", "Answer", "BoundedCalls"]
 
 T = TypeVar("T")
@@ -59,7 +61,8 @@ class BoundedCalls:
 
         def run() -> None:
             try:
-                value = function(*args)
+                with counted_work("bounded-call"):
+                    value = function(*args)
             except BaseException as error:  # noqa: BLE001 - somebody else's code
                 future.set_exception(error)
             else:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from ares_celery.background import counted_work
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 
 __all__ = ["CompactionDuty"]
@@ -96,6 +97,7 @@ class CompactionDuty:
         while (stream_id := self._waiting.get()) is not None and not self._closed:
             self._queued.discard(stream_id)
             try:
-                self._compact(stream_id)
+                with counted_work("compaction"):
+                    self._compact(stream_id)
             except Exception:
                 log.exception("stream %s could not be compacted; tried again when it has grown", stream_id)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ares_celery.agents.registry import Registry, colour_of
+from ares_celery.background import start_detached
 from ares_celery.clock import Clock, SystemClock, to_datetime
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import (
@@ -174,7 +175,7 @@ class ProcessHost:
         for incarnation in self._hosted.all():
             incarnation.ask("drain")
         if first and self._on_stuck is not None:
-            threading.Thread(target=self._watch_drain, name="ares-drain-watch", daemon=True).start()
+            start_detached("drain-watch", self._watch_drain)
 
     def _watch_drain(self) -> None:
         until = self._clock.monotonic() + self._settings().drain_timeout.total_seconds()
@@ -430,7 +431,7 @@ class ProcessHost:
             except AresError:
                 log.exception("agent %s: its ill health could not be reported", incarnation.agent_id)
 
-        threading.Thread(target=report, name="ares-report-ill", daemon=True).start()
+        start_detached("report-ill", report)
 
     def _facts(self, incarnation: Incarnation) -> dict[str, Any]:
         return {

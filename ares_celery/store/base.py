@@ -360,6 +360,14 @@ class NamespaceAdmin(Protocol):
         """Identities of the processes that reported within a minute, with their worker names."""
         ...
 
+    def report_background(self, identity: str, work: Mapping[str, int]) -> None:
+        """Notes the detached work of a process, label to count; forgotten when it is not repeated for 5 s."""
+        ...
+
+    def background(self, *, without: str = "") -> Mapping[str, int]:
+        """The detached work that processes reported, summed by label, but for that of one process."""
+        ...
+
     def report_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
         """Notes the agent types that a worker can host, each with its factory's parameters (Registry.describe)."""
         ...

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from ares_celery.background import work_in_progress
 from ares_celery.clock import Clock
 from ares_celery.runtime.exit_watcher import ExitWatcher
 from ares_celery.runtime.process_identity import ProcessIdentity
@@ -66,6 +67,7 @@ class HostWatch:
         self._tenants: dict[ProcessIdentity, int] = {}
         # Seen to exit, and still listed for a while.
         self._gone: set[ProcessIdentity] = set()
+        self._had_work = False
         self._looks = Repeating("host watch", self.look, _INTERVAL, clock=clock)
 
     def start(self) -> None:
@@ -87,6 +89,7 @@ class HostWatch:
         own = {self._identity, *self._children()}
         for identity in own:
             self._store.report_hosts(identity.encode(), self._worker)
+        self._report_work()
         peers = self._peers(own)
         for identity, worker in peers.items():
             if identity in self._gone:
@@ -96,6 +99,13 @@ class HostWatch:
             self._tenants[identity] = len(self._store.hosted_by(identity.encode()))
             self._watcher.watch(identity)
         self._forget_all_but(peers)
+
+    def _report_work(self) -> None:
+        """Tells of this process's detached work while there is any, and once when there is none any more."""
+        work = work_in_progress()
+        if work or self._had_work:
+            self._store.report_background(self._identity.encode(), work)
+        self._had_work = bool(work)
 
     def _peers(self, own: Collection[ProcessIdentity]) -> Mapping[ProcessIdentity, str]:
         peers: dict[ProcessIdentity, str] = {}

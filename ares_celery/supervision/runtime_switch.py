@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from datetime import timedelta
 from typing import Final
 
+from ares_celery.background import work_in_progress
 from ares_celery.clock import Clock
 from ares_celery.errors import StoreUnavailableError
 from ares_celery.ids import AgentId
-from ares_celery.model.agent import LIVE, RuntimeState
+from ares_celery.model.agent import LIVE, AgentState, RuntimeState
 from ares_celery.model.command import Deadline, DeadlineDue
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.commits import Committer
+from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.runtime.reconcile import reconcile_namespace
-from ares_celery.store.base import Store
+from ares_celery.store.base import RuntimeRead, Store
 
 __all__ = ["runtime_stats", "start_runtime", "stop_runtime"]
 
@@ -67,14 +70,23 @@ def _unreadable(store: Store) -> set[AgentId]:
 def runtime_stats(store: Store) -> RuntimeStats:
     """The namespace in numbers."""
     runtime, counters, by_state = store.runtime(), store.counters(), store.count_by_state()
-    if runtime.state is RuntimeState.RUNNING:
-        uptime = runtime.now - runtime.since
-    else:
-        uptime = runtime.stopped_at - runtime.first_started if runtime.stopped_at else 0
+    # Of this process what runs now, of the others what they said within a second.
+    work = Counter(work_in_progress())
+    work.update(store.background(without=ProcessIdentity.current().encode()))
     return RuntimeStats(
         active_agents=sum(by_state.get(state, 0) for state in LIVE),
+        paused_agents=by_state.get(AgentState.PAUSED, 0),
+        registered_agents=by_state.get(AgentState.REGISTERED, 0),
         total_restarts=counters.get("restarts", 0) + counters.get("manual_restarts", 0),
-        uptime=timedelta(microseconds=max(0, uptime)),
+        uptime=_uptime(runtime),
+        background_tasks=dict(work),
         by_state={state.value: count for state, count in by_state.items()},
         counters=counters,
     )
+
+
+def _uptime(runtime: RuntimeRead) -> timedelta:
+    """How long the runtime has run since its last start; frozen once it was stopped."""
+    began = runtime.started_at or (runtime.since if runtime.state is RuntimeState.RUNNING else runtime.first_started)
+    ended = runtime.now if runtime.state is RuntimeState.RUNNING else runtime.stopped_at
+    return timedelta(microseconds=max(0, ended - began)) if began and ended else timedelta(0)

@@ -227,6 +227,10 @@ class Keys:
         """Sorted set with a TTL: ``<identity>|<worker>`` by the microsecond of the last report."""
         return self._in(0, "process")
 
+    def background(self, identity: str) -> str:
+        """String with a TTL: a process's detached work, label to count, as JSON."""
+        return self._in(0, f"background:{quote(identity, safe='')}")
+
     @property
     def wake_prefix(self) -> str:
         """What the wake channels begin with; the identity of a process follows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -81,6 +82,20 @@ class RedisNamespaceAdmin(Part):
     def hosts(self) -> Mapping[str, str]:
         """Identities of the processes that reported within a minute, with their worker names."""
         return self._bound.client.run(namespace_calls.read_hosts(self._bound.keys))
+
+    def report_background(self, identity: str, work: Mapping[str, int]) -> None:
+        """Notes the detached work of a process, label to count."""
+        self._bound.client.run(namespace_calls.report_background(self._bound.keys, identity=identity, work=work))
+
+    def background(self, *, without: str = "") -> Mapping[str, int]:
+        """The detached work that processes reported, summed by label."""
+        keys, total = self._bound.keys, Counter[str]()
+        others = [identity for identity in self.hosts() if identity != without]
+        for work in self._bound.client.run_many(
+            namespace_calls.read_background(keys, identity=identity) for identity in others
+        ):
+            total.update(work)
+        return dict(total)
 
     def report_types(self, types: Mapping[str, Mapping[str, Any]]) -> None:
         """Notes the agent types that a worker can host, each with its factory's parameters."""

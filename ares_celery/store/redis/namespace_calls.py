@@ -30,10 +30,12 @@ __all__ = [
     "elect",
     "known_types",
     "open_namespace",
+    "read_background",
     "read_clock",
     "read_hosts",
     "read_runtime",
     "rebase",
+    "report_background",
     "report_host",
     "report_sweep",
     "report_types",
@@ -47,6 +49,8 @@ __all__ = [
 HOST_TTL: Final = timedelta(minutes=1)
 #: How long a repeat of the same count is known.
 COUNTED_TTL: Final = timedelta(hours=1)
+#: A process reports its detached work every second; that of one which is gone is forgotten so soon.
+BACKGROUND_TTL: Final = timedelta(seconds=5)
 #: The mover of the runtime's state copies it itself; somebody else goes on when it has not done so by then.
 COPY_GRACE: Final = timedelta(seconds=1)
 
@@ -195,6 +199,22 @@ def read_hosts(keys: Keys) -> Call[dict[str, str]]:
 def _parse_hosts(reply: Sequence[bytes]) -> dict[str, str]:
     members = (member.decode().partition("|") for member in reply)
     return {identity: worker for identity, _, worker in members}
+
+
+def report_background(keys: Keys, *, identity: str, work: Mapping[str, int]) -> Call[Any]:
+    """Notes the detached work of a process; none is forgotten at once, that of a dead process by itself."""
+    key = keys.background(identity)
+    if not work:
+        return Call(as_it_is, args=("UNLINK", key))
+    return Call(as_it_is, args=("SET", key, msgspec.json.encode(work), "EX", int(BACKGROUND_TTL.total_seconds())))
+
+
+def read_background(keys: Keys, *, identity: str) -> Call[dict[str, int]]:
+    """Reads the detached work of a process."""
+    return Call(
+        lambda reply: msgspec.json.decode(reply, type=dict[str, int]) if reply else {},
+        args=("GET", keys.background(identity)),
+    )
 
 
 def read_clock(keys: Keys, *, shard: int) -> Call[ClockStand]:

@@ -295,3 +295,25 @@ def test_counters_are_raised_once_for_each_operation(store: RedisStore, raw: red
     remembered = [key for key in namespace_keys(raw, store.namespace) if kind_of(key) == "counted"]
     assert len(remembered) == 2
     assert all(0 < raw.ttl(key) <= namespace_calls.COUNTED_TTL.total_seconds() for key in remembered)
+
+
+def test_detached_work_is_summed_over_the_processes_that_still_say_so(store: RedisStore, raw: redis.Redis) -> None:
+    """By label; none is forgotten at once, that of a process which is gone after seconds."""
+    for identity, work in (("p1", {"compaction": 2, "warm-up": 1}), ("p2", {"compaction": 1}), ("p3", {})):
+        store.report_hosts(identity, "w@h")
+        store.report_background(identity, work)
+    assert store.background() == {"compaction": 3, "warm-up": 1}
+    assert store.background(without="p2") == {"compaction": 2, "warm-up": 1}
+    store.report_background("p1", {})
+    assert store.background() == {"compaction": 1}
+    assert 0 < raw.ttl(Keys(store.namespace, 16).background("p2")) <= 5
+
+
+def test_the_start_of_the_last_run_is_kept_through_its_stop(store: RedisStore) -> None:
+    """What uptime is counted from."""
+    first = store.runtime()
+    store.set_runtime(RuntimeState.STOPPED, only_from=[RuntimeState.RUNNING], reason="", actor="a")
+    again = store.set_runtime(RuntimeState.RUNNING, only_from=[RuntimeState.STOPPED], reason="", actor="a")
+    stopped = store.set_runtime(RuntimeState.STOPPED, only_from=[RuntimeState.RUNNING], reason="", actor="a")
+    assert stopped.first_started == first.started_at == first.since
+    assert again.started_at == again.since == stopped.started_at

@@ -91,6 +91,7 @@ class FakeStore:
         self.sweep_age = 0
         self.sweeps = 0
         self.reported: dict[str, str] = {}
+        self.background: list[tuple[str, dict[str, int]]] = []
         self.limits: list[int] = []
         self.clock_generation = 0
         self.clock_offset = 0
@@ -133,6 +134,10 @@ class FakeStore:
     def report_hosts(self, identity: str, worker: str) -> None:
         self._answer()
         self.reported[identity] = worker
+
+    def report_background(self, identity: str, work: Mapping[str, int]) -> None:
+        self._answer()
+        self.background.append((identity, dict(work)))
 
     def list_ids(self, states: Iterable[AgentState] | None = None) -> list[AgentId]:
         self._answer()

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ares_celery.errors import AgentNotFoundError
+from ares_celery.background import counted_work
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import Owner
 from ares_celery.model.command import Die, OwnerExited, Stop
@@ -217,3 +218,16 @@ def test_a_process_that_runs_has_not_ended() -> None:
     assert not has_ended(own)
     assert has_ended(identity(own.pid, own.start_ticks + 1))
     assert has_ended(identity(2**22 + 7, 1))
+
+
+def test_a_watch_tells_of_detached_work_until_none_is_left(world: World) -> None:
+    """Nothing is said of none, but for the first time after some."""
+    watch = make_watch(world, Told())
+    watch.look()
+    assert world.store.background == []
+    with counted_work("unit-watched"):
+        watch.look()
+    watch.look()
+    watch.look()
+    said = [work.get("unit-watched", 0) for _, work in world.store.background]
+    assert said[:2] == [1, 0]

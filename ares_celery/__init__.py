@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         WorkerHookError,
         error_from_wire,
     )
+    from ares_celery.local import LocalManager
     from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState, Desired, RestartType, RuntimeState
     from ares_celery.model.audit import AuditEntry
     from ares_celery.model.checkpoint import CheckpointEnvelope, decode_checkpoint, encode_checkpoint
@@ -167,6 +168,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AuditEntry",
     "Desired",
     "GroupInfo",
+    "LocalManager",
     "Manager",
     "RestartType",
     "Runtime",
@@ -315,6 +317,7 @@ _HOMES: Final = {
     "ares_celery.celery_app.client": ("Manager", "connect"),
     "ares_celery.celery_app.factory": ("create_app",),
     "ares_celery.config": ("ProcessSettings", "RuntimeConfig", "default_config"),
+    "ares_celery.local": ("LocalManager",),
     "ares_celery.model.agent": ("AgentInfo", "AgentSpec", "AgentState", "Desired", "RestartType", "RuntimeState"),
     "ares_celery.model.audit": ("AuditEntry",),
     "ares_celery.model.conversation": ("ConversationMessage",),

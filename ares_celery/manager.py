@@ -5,19 +5,22 @@ Every method reads and writes Redis only, so it works from any process; the one 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Self, get_args
+from typing import Any, Final, Literal, Self, cast, get_args
 
 from typing_extensions import override
 
 from ares_celery.agents.registry import REGISTRY, Registry
-from ares_celery.agents.specs import spec_of, takes_id
+from ares_celery.agents.specs import out_of_reach, spec_of, takes_id
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentParkedError,
+    InvalidAgentIdError,
     InvalidSettingError,
+    NilAgentError,
     NilFactoryError,
     RuntimeAlreadyStartedError,
     RuntimePermissionError,
@@ -45,6 +48,8 @@ from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime,
 
 __all__ = ["AgentHandle", "CoreManager", "Ports"]
 
+log: Final = logging.getLogger(__name__)
+
 #: Where a wait for running ends: it will not run any later either.
 _STARTED = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKED})
 _RESTING = frozenset(set(AgentState) - LIVE)
@@ -57,7 +62,13 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
     """
 
     def __init__(
-        self, ports: Ports, *, registry: Registry = REGISTRY, clock: Clock | None = None, may_run: bool = True
+        self,
+        ports: Ports,
+        *,
+        registry: Registry = REGISTRY,
+        clock: Clock | None = None,
+        may_run: bool = True,
+        hosts_here: bool = False,
     ) -> None:
         """Binds the façade; nothing is opened yet.
 
@@ -66,10 +77,12 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             registry: Agent types that this process knows.
             clock: Injected in tests.
             may_run: start() and stop() of the whole runtime are allowed.
+            hosts_here: This process hosts the agents, so factories of its own are of use.
         """
         super().__init__(ports, clock or SystemClock())
         self._registry = registry
         self._may_run = may_run
+        self._hosts_here = hosts_here
         self._started = False
 
     def __enter__(self) -> Self:
@@ -170,7 +183,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         Raises:
             NilAgentError, NilFactoryError, InvalidAgentIdError, UnknownAgentTypeError, InvalidConfigError.
         """
-        spec = spec_of(agent, factory, self._registry)
+        spec = self._spec_of(agent, factory)
         self._check_type(spec)
         self._apply(spec.id, commands.Register(reason=reason, actor=actor or me(), spec=spec), op)
         return AgentHandle(self, AgentId(spec.id))
@@ -205,7 +218,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         Example:
             ``manager.start_agent(AgentSpec(id="counter-1", type="counter"), if_exists="return", wait="running")``
         """
-        spec = None if isinstance(agent, str) else spec_of(agent, None, self._registry, known=True)
+        spec = None if isinstance(agent, str) else self._spec_of(agent, None, known=True)
         agent_id = check_agent_id(agent) if spec is None else AgentId(spec.id)
         if spec is not None:
             self._check_type(spec)
@@ -296,13 +309,19 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         """
         checked = check_agent_id(agent_id)
         record = self._record(checked)
-        if isinstance(factory, str):
-            self._check_type(record.spec.model_copy(update={"type": factory}))
-        elif factory is not None:
-            self._registry.replace(record.spec.type, takes_id(factory))
-        elif not self._type_known(record.spec.type):
-            raise NilFactoryError(agent_id=checked)
         kind = factory if isinstance(factory, str) else ""
+        if callable(factory) and self._hosts_here:
+            self._registry.replace(record.spec.type, takes_id(factory))
+        elif callable(factory):
+            # From afar a class means the type that it is registered under.
+            kind = self._registry.name_of(factory) or ""
+            if not kind:
+                raise out_of_reach(record.spec.type, self._ports.store.known_types())
+        elif not kind and not self._type_known(record.spec.type):
+            log.warning("agent %s is not restored: nobody registered its type %r", checked, record.spec.type)
+            raise NilFactoryError(agent_id=checked)
+        if kind:
+            self._check_type(record.spec.model_copy(update={"type": kind}))
         self._apply(checked, commands.Restore(reason=reason, actor=actor or me(), type=kind), op)
 
     def notify_agent_dead(
@@ -369,6 +388,19 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
 
     def _apply(self, agent_id: str, command: Command, op: str) -> Applied:
         return apply_asked(self._ports.committer, AgentId(agent_id), command, op)
+
+    def _spec_of(self, agent: object, factory: Callable[..., Any] | None, *, known: bool = False) -> AgentSpec:
+        """The spec of what a caller gave; a refusal is logged, as the seed does."""
+        is_instance = not isinstance(agent, (AgentSpec, Mapping, type(None)))
+        if is_instance and factory is not None and not self._hosts_here:
+            kind = self._registry.name_of(cast("object", type(agent)))
+            if kind is None:
+                raise out_of_reach(type(agent).__qualname__, self._ports.store.known_types())
+        try:
+            return spec_of(agent, factory, self._registry, known=known)
+        except (NilAgentError, NilFactoryError, InvalidAgentIdError) as error:
+            log.warning("no agent is made: %s", error)
+            raise
 
     def _type_known(self, name: str) -> bool:
         return self._registry.find(name) is not None or name in self._ports.store.known_types()

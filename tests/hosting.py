@@ -47,7 +47,7 @@ class Runtime:
         self.bus = bus
         judge = None if bus is None else BusJudge(lambda: bus, timedelta(seconds=5), SystemClock())
         self.committer = Committer(self.store, lambda: self.store.config, self.launcher, judge=judge, listener=bus)
-        self.manager = CoreManager(self, registry=self.registry)
+        self.manager = CoreManager(self, registry=self.registry, hosts_here=True)
         self.host = self.new_host()
         contact = ContactWindow(self.config.lease_ttl)
         self.sweeper = Sweeper(self.store, self.committer, self.config, contact=contact)

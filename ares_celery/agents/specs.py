@@ -10,11 +10,17 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from ares_celery.agents.registry import Registry
-from ares_celery.errors import InvalidAgentIdError, InvalidConfigError, NilAgentError, NilFactoryError
+from ares_celery.errors import (
+    InvalidAgentIdError,
+    InvalidConfigError,
+    NilAgentError,
+    NilFactoryError,
+    UnknownAgentTypeError,
+)
 from ares_celery.ids import check_agent_id
 from ares_celery.model.agent import AgentSpec
 
-__all__ = ["parse_spec", "spec_of", "takes_id"]
+__all__ = ["out_of_reach", "parse_spec", "spec_of", "takes_id"]
 
 
 def parse_spec(values: Mapping[str, Any]) -> AgentSpec:
@@ -78,3 +84,15 @@ def takes_id(factory: Callable[..., Any]) -> Callable[..., Any]:
 
     del make.__wrapped__  # its signature is the point
     return make
+
+
+def out_of_reach(kind: str, known: Mapping[str, object]) -> UnknownAgentTypeError:
+    """The error for a factory of this process that is to serve agents of others."""
+    return UnknownAgentTypeError(
+        type=kind,
+        known=sorted(known),
+        message=(
+            f"no worker can have the factory of {kind!r}, which is of this process alone: register it with @agent in a "
+            "module that workers import (ARES_AGENT_MODULES), or host its agents here with Manager.local()"
+        ),
+    )

@@ -10,6 +10,7 @@ from ares_celery.agents.registry import REGISTRY, Registry
 from ares_celery.clock import Clock
 from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.errors import EventStoreClosedError
+from ares_celery.local import LocalManager
 from ares_celery.manager import CoreManager
 from ares_celery.runtime.commits import Committer
 from ares_celery.store.base import MemoryManager, SnapshotStore, Store
@@ -74,6 +75,28 @@ class Manager(CoreManager):
     def connect(cls, **given: Any) -> Self:  # noqa: ANN401 - those of the constructor
         """The same for services: its start() and stop() raise RuntimePermissionError."""
         return cls(may_run=False, **given)
+
+    @staticmethod
+    def local(  # noqa: PLR0913 - those of LocalManager
+        config: RuntimeConfig | None = None,
+        *,
+        redis_url: str | None = None,
+        namespace: str | None = None,
+        memory: MemoryManager | None = None,
+        snapshot_store: SnapshotStore | None = None,
+        registry: Registry = REGISTRY,
+        clock: Clock | None = None,
+    ) -> LocalManager:
+        """A manager that hosts the agents in this process, without Celery; see :class:`LocalManager`."""
+        return LocalManager(
+            config,
+            redis_url=redis_url,
+            namespace=namespace,
+            memory=memory,
+            snapshot_store=snapshot_store,
+            registry=registry,
+            clock=clock,
+        )
 
 
 def connect(**given: Any) -> Manager:  # noqa: ANN401 - those of Manager

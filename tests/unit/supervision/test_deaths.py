@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from ares_celery.errors import AgentNotFoundError
 from ares_celery.background import counted_work
+from ares_celery.errors import AgentNotFoundError
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import Owner
 from ares_celery.model.command import Die, OwnerExited, Stop

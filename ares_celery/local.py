@@ -7,6 +7,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from typing_extensions import override
@@ -97,7 +98,8 @@ class LocalManager(CoreManager):
     def stop(self, *, reason: str = "", actor: str = "") -> None:
         """Ends every agent in order and then the threads of this runtime, within overall_stop_timeout and seconds."""
         super().stop(reason=reason, actor=actor)
-        self._local.rest()
+        # What has not ended by now was fenced, and has had its time.
+        self._local.rest(patience=timedelta(0))
 
     @override
     def register_agent(
@@ -174,8 +176,8 @@ class _LocalPorts:
             if again and self._host is None:
                 self._begin()
 
-    def rest(self) -> None:
-        """Ends hosting and sweeping; agents that are left take a snapshot and release."""
+    def rest(self, *, patience: timedelta | None = None) -> None:
+        """Ends hosting and sweeping; agents that are left take a snapshot and release, within drain_timeout."""
         with self._lock:
             host, parts = self._host, self._parts
             self._parts = []
@@ -184,7 +186,7 @@ class _LocalPorts:
         for part in reversed(parts):
             part.close()
         host.drain()
-        self._wait_for(host)
+        self._wait_for(host, self.store.config.drain_timeout if patience is None else patience)
         with self._lock:
             self._host = None
         host.close()
@@ -244,8 +246,8 @@ class _LocalPorts:
         sweep.start()
         self._parts = [desk, watch, sweep]
 
-    def _wait_for(self, host: ProcessHost) -> None:
-        until = self._clock.monotonic() + self.store.config.drain_timeout.total_seconds()
+    def _wait_for(self, host: ProcessHost, patience: timedelta) -> None:
+        until = self._clock.monotonic() + patience.total_seconds()
         never = threading.Event()
         while host.hosted() and self._clock.monotonic() < until:
             self._clock.wait(never, _LOOK)

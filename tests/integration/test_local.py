@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -50,11 +51,11 @@ class Tally:
         self.total += event.payload["by"]
 
 
-def local(server: RedisServer, namespace: str | None = None) -> LocalManager:
+def local(server: RedisServer, namespace: str | None = None, config: RuntimeConfig = SETTINGS) -> LocalManager:
     """A manager with types of its own."""
     registry = Registry()
     registry.register("tally", Tally)
-    return Manager.local(SETTINGS, redis_url=server.url, namespace=namespace, registry=registry)
+    return Manager.local(config, redis_url=server.url, namespace=namespace, registry=registry)
 
 
 @pytest.fixture
@@ -127,7 +128,8 @@ def test_an_agent_that_never_ends_keeps_neither_stop_nor_the_others(
         def start(self, ctx: Any) -> None:
             hold.wait(30)
 
-    manager = local(redis_server)
+    short = SETTINGS.model_copy(update={"overall_stop_timeout": timedelta(seconds=0.5)})
+    manager = local(redis_server, config=short)
     manager._registry.register("deaf", Deaf)
     manager.start()
     manager.start_agent(AgentSpec(id="d", type="deaf"), wait="running")

@@ -85,7 +85,8 @@ class Announcer:
     def note_failure(self, name: str, call: str, error: AresError) -> None:
         """Logs and counts a failed call of a plug-in, and makes it an event unless such a call has failed before."""
         self.count("plugin_timeouts" if isinstance(error, PluginTimeoutError) else "plugin_failures")
-        log.error("%s", error, exc_info=error.__cause__, extra={"plugin": name})
+        shown = str(error.fields.get("traceback") or "")
+        log.error("%s%s", error, f"\n{shown}" if shown else "", extra={"plugin": name})
         with self._lock:
             known = (name, call) in self._failed_before
             self._failed_before.add((name, call))

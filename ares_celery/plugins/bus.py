@@ -33,10 +33,10 @@ from ares_celery.plugins.contract import (
     WorkflowHook,
     check_hook,
     describe,
-    failed_call,
 )
 from ares_celery.plugins.ledger import Counters
 from ares_celery.plugins.members import Hook, Member, is_factory, label_of
+from ares_celery.plugins.raised import Raised
 from ares_celery.plugins.subscription import BusSubscription
 
 __all__ = ["CALL_LIMIT", "PluginBus"]
@@ -203,9 +203,13 @@ class PluginBus:
         caller = PluginCaller(label, self._clock)
         try:
             made: object = caller.call("make", cast("Any", plugin), limit=self._limit) if is_factory(plugin) else plugin
-            about = cast("Description", caller.call("describe", describe, made, limit=self._limit))
+            about = cast(
+                "Description | InvalidPluginError", caller.call("describe", _described, made, limit=self._limit)
+            )
         finally:
             self._let_go(label, caller)
+        if isinstance(about, InvalidPluginError):
+            raise about
         self._refuse_while_hanging(about.name, "start")
         return Member(cast("RuntimePlugin", made), about, PluginCaller(about.name, self._clock))
 
@@ -409,10 +413,18 @@ class PluginBus:
             "should_recover", member.about.recovery.should_recover, failure, limit=limit
         )
         if not isinstance(answer, bool):
-            rubbish = TypeError(f"it answered {type(answer).__name__}, not True or False")
-            raise failed_call(member.name, "should_recover", rubbish)
+            rubbish = Raised("TypeError", f"it answered {type(answer).__name__}, not True or False")
+            raise rubbish.error(member.name, "should_recover")
         return answer
 
     def count_late_answer(self) -> None:
         """Somebody had no time left to ask."""
         self._announcer.count("plugin_timeouts")
+
+
+def _described(plugin: object) -> Description | InvalidPluginError:
+    """What breaks the contract is an answer, not a failure of the plug-in's own code."""
+    try:
+        return describe(plugin)
+    except InvalidPluginError as error:
+        return error

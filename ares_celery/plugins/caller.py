@@ -9,8 +9,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from ares_celery.clock import Clock
-from ares_celery.errors import InvalidPluginError, PluginTimeoutError
-from ares_celery.plugins.contract import failed_call
+from ares_celery.errors import PluginTimeoutError
+from ares_celery.plugins.raised import Raised
 
 __all__ = ["PluginCaller", "is_plugin_thread"]
 
@@ -32,13 +32,14 @@ class _Job:
         self._args = args
         self.done = threading.Event()
         self.result: Any = None
-        self.error: BaseException | None = None
+        self.raised: Raised | None = None
 
     def run(self) -> None:
         try:
             self.result = self._function(*self._args)
         except BaseException as error:  # noqa: BLE001 - SystemExit and the like, too: it is a plug-in's code
-            self.error = error
+            # Here, as the text of an exception is the plug-in's code, too, and may hang.
+            self.raised = Raised.of(error)
         finally:
             self.done.set()
 
@@ -124,7 +125,6 @@ class PluginCaller:
         Raises:
             PluginTimeoutError: It did not return in time, or an earlier call hangs.
             PluginError: It raised.
-            InvalidPluginError: It raised this.
         """
         until = self._clock.monotonic() + limit.total_seconds()
         lane = self._last if even_if_it_hangs and self._lane.hangs else self._lane
@@ -142,10 +142,8 @@ class PluginCaller:
                 raise late
         finally:
             lane.turn.release()
-        if isinstance(job.error, InvalidPluginError):
-            raise job.error
-        if job.error is not None:
-            raise failed_call(self._name, what, job.error) from job.error
+        if job.raised is not None:
+            raise job.raised.error(self._name, what)
         return job.result
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
-from ares_celery.errors import InvalidPluginError, PluginError
+from ares_celery.errors import InvalidPluginError
 from ares_celery.model.failure import Failure
 from ares_celery.plugins.subscription import BusSubscription
 from ares_celery.store.base import EventStore
@@ -30,7 +30,6 @@ __all__ = [
     "WorkflowHook",
     "check_hook",
     "describe",
-    "failed_call",
     "plugin_stream",
 ]
 
@@ -322,12 +321,3 @@ def _check_methods(plugin: object, name: str, wanted: Mapping[str, tuple[str, ..
             raise InvalidPluginError(plugin=name, problem=f"write {shown}: {error}") from error
         except ValueError:
             continue  # a builtin that does not tell its signature
-
-
-def failed_call(plugin: str, call: str, error: BaseException) -> PluginError:
-    """What a plug-in raised, as an error that names it; whatever the exception's own text does."""
-    try:
-        text = str(error)[:2_000]
-    except BaseException as unspeakable:  # noqa: BLE001 - even this is a plug-in's code
-        text = f"(its text cannot be had: {type(unspeakable).__name__})"
-    return PluginError(plugin=plugin, call=call, type=type(error).__name__, error=text)

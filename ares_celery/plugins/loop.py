@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ares_celery.errors import InvalidSettingError
-from ares_celery.plugins.contract import Capability, EventBus, PluginContext, failed_call
+from ares_celery.plugins.contract import Capability, EventBus, PluginContext
+from ares_celery.plugins.raised import Raised
 
 __all__ = ["LoopPlugin"]
 
@@ -96,7 +97,8 @@ class LoopPlugin:
         try:
             answer = cast("object", self._until(state))
         except Exception as error:
-            raise failed_call(self.name, "until", error) from error
+            raise Raised.of(error).error(self.name, "until") from error
         if not isinstance(answer, bool):
-            raise failed_call(self.name, "until", TypeError(f"it answered {type(answer).__name__}, not True or False"))
+            rubbish = Raised("TypeError", f"it answered {type(answer).__name__}, not True or False")
+            raise rubbish.error(self.name, "until")
         return answer

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from typing_extensions import override
 
 from ares_celery.clock import SystemClock
 from ares_celery.errors import (
@@ -447,6 +448,51 @@ def test_a_property_that_raises_is_contained() -> None:
     nasty: Any = Nasty()
     with pytest.raises(PluginError, match="KeyboardInterrupt"):
         make_bus().register(nasty)
+
+
+def test_an_exception_whose_text_hangs_or_raises_is_contained(gate: Gate) -> None:
+    """The text of an exception is the plug-in's code as well."""
+
+    class Silent(Exception):
+        @override
+        def __str__(self) -> str:
+            gate()
+            return ""
+
+    class Loud(Exception):
+        @override
+        def __str__(self) -> str:
+            raise SystemExit(4)
+
+    def raises(error: type[Exception]) -> Callable[..., None]:
+        def call(*_: object) -> None:
+            raise error
+
+        return call
+
+    bus = make_bus(call_limit=SHORT)
+    bus.start()
+    with pytest.raises(PluginTimeoutError):
+        bus.register(Fake("silent", start=raises(Silent)))
+    with pytest.raises(PluginError, match=r"Loud: \(its text cannot be had: SystemExit\)"):
+        bus.register(Fake("loud", start=raises(Loud)))
+    bus.stop()
+
+
+def test_a_plugin_that_raises_an_error_of_ours_is_named_like_any_other() -> None:
+    """It may not pass for what the bus itself says."""
+
+    def lie(*_: object) -> None:
+        raise InvalidPluginError(plugin="other", problem="none")
+
+    bus = make_bus()
+    bus.register(FakeHook("liar", before=lie))
+    bus.start()
+    failed = bus.before_step(STEP)
+    assert failed is not None
+    assert (failed.plugin, failed.type) == ("liar", "InvalidPluginError")
+    assert "in lie" in failed.traceback
+    bus.stop()
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from ares_celery.clock import SystemClock
+from ares_celery.errors import InvalidPluginError
 from ares_celery.model.failure import Failure
 from ares_celery.plugins.bus import PluginBus
 from ares_celery.plugins.judge import Allowance, BusJudge
@@ -70,7 +71,7 @@ def test_one_that_raises_or_hangs_counts_as_yes(gate: Gate) -> None:
     """And the next one is still asked, if there is time."""
 
     def panic(_: Failure) -> bool:
-        raise SystemExit(1)
+        raise InvalidPluginError(plugin="other", problem="none")
 
     bus = make_bus()
     bus.register(FakeJudge("panics", answer=panic))

@@ -129,8 +129,6 @@ class PluginCaller:
         until = self._clock.monotonic() + limit.total_seconds()
         lane = self._last if even_if_it_hangs and self._lane.hangs else self._lane
         late = PluginTimeoutError(plugin=self._name, call=what, limit=round(limit.total_seconds(), 2))
-        if lane.hangs:
-            raise late
         if not lane.turn.acquire(timeout=max(0.0, limit.total_seconds())):
             raise late
         try:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from typing_extensions import override
 
 from ares_celery.clock import SystemClock
 from ares_celery.errors import InvalidPluginError
@@ -141,3 +142,45 @@ def test_a_hanging_plugin_costs_a_shared_thread_its_allowance_once(gate: Gate) -
     gate.open()
     wait_until(lambda: bus.refusal(FAILURE, limit=SHORT) == "", "it to come back")
     bus.stop()
+
+
+class SlowBus(PluginBus):
+    """Its plug-ins say yes after a second and a half of the clock, or when their time is up."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock=clock)
+        self.time = clock
+        self.limits: list[float] = []
+
+    @property
+    @override
+    def has_judges(self) -> bool:
+        return True
+
+    @override
+    def refusal(self, failure: Failure, *, limit: timedelta) -> str:
+        self.limits.append(limit.total_seconds())
+        self.time.advance(min(1.5, limit.total_seconds()))
+        return ""
+
+
+def test_slow_plugins_get_a_fifth_of_a_shared_thread_at_most() -> None:
+    """Each wait is bounded by what is left of the allowance; the process of one agent has no such bound."""
+    clock = ManualClock()
+    bus = SlowBus(clock)
+    bus.start()
+    judge = BusJudge(lambda: bus, timedelta(seconds=5), clock, allowance=Allowance(2, 10, clock))
+    began = clock.now
+    for _ in range(100):
+        judge.refusal(FAILURE)
+        clock.advance(0.01)
+    assert bus.limits[0] == 2
+    assert bus.limits[1] == pytest.approx(0.8, abs=0.01)
+    waited = clock.now - began - 1
+    assert waited <= 2 + (clock.now - began) * 0.2
+    assert bus.counts.get("plugin_timeouts", 0) + len(bus.limits) == 100
+    free = BusJudge(lambda: bus, timedelta(seconds=5), clock)
+    bus.limits.clear()
+    for _ in range(3):
+        free.refusal(FAILURE)
+    assert bus.limits == [5, 5, 5]

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ares_celery.cli.agent_words import say_standing, standing, store_time
+from ares_celery.cli.agents_check import check
 from ares_celery.cli.agents_show import LOOKING
 from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.options import DURATION, JSON, why_options
@@ -285,5 +286,5 @@ def _pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=True)
 
 
-for _command in LOOKING:
+for _command in (*LOOKING, check):
     agents.add_command(_command)

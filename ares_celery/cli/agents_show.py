@@ -118,14 +118,17 @@ def _event_row(event: Event) -> tuple[str, ...]:
 @output_option
 @pass_session
 def snapshots(session: Session, *, agent_id: str, with_state: bool, output: str) -> None:
-    """Show the kept snapshots of agent ID, newest first; damaged ones too. Their state with --state or -o json."""
+    """Show the kept snapshots of agent ID, newest first, then damaged ones that were set aside.
+
+    Their state with --state or -o json.
+    """
     from ares_celery.clock import to_datetime
     from ares_celery.errors import AgentNotFoundError
     from ares_celery.ids import check_agent_id
     from ares_celery.model.snapshot import Snapshot
 
     checked = check_agent_id(agent_id)
-    found = session.store.stored_snapshots(checked)
+    found = [*session.store.stored_snapshots(checked), *session.store.damaged_snapshots(checked)]
     if not found and session.manager.get_agent_info(checked) is None:
         raise AgentNotFoundError(agent_id=checked)
     rows: list[dict[str, object]] = [

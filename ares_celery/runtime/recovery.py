@@ -142,7 +142,7 @@ def recover_agent_state(recovery: Recovery, agent: Agent) -> Recovered:
     if isinstance(agent, StatefulAgent):
         snapshot, damaged = _choose(recovery, folds=folds)
         if snapshot is not None:
-            state = load_state(recovery, snapshot)
+            state = load_state(recovery.agent_id, recovery.code, snapshot, recovery.found)
         else:
             session = _session(recovery, history)
             state = build_cognitive_state(recovery.agent_id, session, recovery.cognition, recovery.found)
@@ -225,16 +225,17 @@ def _refuse_empty_start(recovery: Recovery, damaged: Sequence[DamagedSnapshot]) 
         )
 
 
-def load_state(recovery: Recovery, snapshot: Snapshot) -> dict[str, Any]:
+def load_state(
+    agent_id: AgentId, code: StateCode, snapshot: Snapshot, found: list[Finding] | None = None
+) -> dict[str, Any]:
     """The snapshot's state as the code at hand wants it; says when it was taken by other code or for another config.
 
     Raises:
         NewerStateError, StateUpcastError.
     """
-    code, agent_id = recovery.code, recovery.agent_id
     changed = changed_since(snapshot.origin, code.origin)
     upcasts = 0 < snapshot.schema < code.schema and "type" not in changed
-    if changed or upcasts:
+    if found is not None and (changed or upcasts):
         log.warning("agent %s: its snapshot was taken with another %s", agent_id, ", ".join(changed) or "schema")
         payload: dict[str, Any] = {
             "changed": [*changed, *(["schema"] if upcasts else [])],
@@ -242,7 +243,7 @@ def load_state(recovery: Recovery, snapshot: Snapshot) -> dict[str, Any]:
         }
         if upcasts:
             payload.update(from_schema=snapshot.schema, to_schema=code.schema)
-        recovery.found.append(Finding(EventType.AGENT_CONFIG_CHANGED, payload, "config_changes"))
+        found.append(Finding(EventType.AGENT_CONFIG_CHANGED, payload, "config_changes"))
     if "type" in changed:
         return dict(snapshot.state)
     if snapshot.schema > code.schema:

@@ -112,20 +112,27 @@ def test_a_state_that_is_no_json_or_too_large_leaves_the_previous_one(store: Red
     assert len(store.stored_snapshots(AGENT)) == 1
 
 
+@pytest.mark.spec(112)
 def test_the_seeds_port_saves_loads_and_deletes(store: RedisStore) -> None:
-    """The last write wins, a copy is kept, nothing is None, deleting nothing is no error."""
-    state: dict[str, object] = {"n": [1]}
+    """Equal and independent, on the way in and out; the last write wins; load and delete of nothing are no error."""
+    state: dict[str, Any] = {"n": [1, {"deep": [2]}], "x": None}
     store.snapshots.save("anybody", state)
-    state["n"] = 2
-    assert store.snapshots.load("anybody") == {"n": [1]}
+    state["n"][1]["deep"].append("later")
+    loaded: Any = store.snapshots.load("anybody")
+    assert loaded == {"n": [1, {"deep": [2]}], "x": None}
+    loaded["n"][1]["deep"].append("later")
+    assert store.snapshots.load("anybody") == {"n": [1, {"deep": [2]}], "x": None}
     store.snapshots.save("anybody", {"n": 3})
-    assert store.snapshots.load("anybody") == {"n": 3}
+    store.snapshots.save("anybody", {"n": 4})
+    assert store.snapshots.load("anybody") == {"n": 4}
     assert store.snapshots.load("nobody") is None
     store.snapshots.save("nobody", {})
     store.snapshots.save("", {"n": 1})
     assert store.snapshots.load("nobody") is None
-    store.snapshots.delete("anybody")
-    store.snapshots.delete("anybody")
+    assert store.snapshots.load("") is None
+    for _ in range(2):
+        store.snapshots.delete("anybody")
+        store.snapshots.delete("nobody")
     assert store.snapshots.load("anybody") is None
 
 

@@ -16,6 +16,7 @@ from ares_celery.ids import Epoch, Version
 from ares_celery.model.agent import AgentInfo, AgentState, Desired
 from ares_celery.model.event import Event, EventType
 from ares_celery.model.snapshot import Snapshot
+from ares_celery.store.base import DamagedSnapshot
 from tests.unit.cli.calling import RecordingManager, agent, run
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -154,7 +155,9 @@ def test_snapshots_show_their_state_when_it_is_asked_for(store: SimpleNamespace)
     """States may be large, so not by default."""
     snapshot = Snapshot({"total": 7}, Version(3), Epoch(1), 1, instant_from(NOW))
     store.stored_snapshots = RecordingManager((snapshot,)).stored_snapshots
+    store.damaged_snapshots = RecordingManager((DamagedSnapshot("its checksum does not fit", b"7|"),)).damaged_snapshots
 
     assert "total" not in run("agents", "snapshots", "a").stdout
     assert '{"total": 7}' in run("agents", "snapshots", "a", "--state").stdout
+    assert "its checksum does not fit" in run("agents", "snapshots", "a").stdout
     assert json.loads(run("agents", "snapshots", "a", "-o", "json").stdout)[0]["state"] == {"total": 7}

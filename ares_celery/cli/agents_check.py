@@ -1,0 +1,62 @@
+"""``ares agents check``: would the stored states load into the code at hand?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ares_celery.cli.apps import Session, pass_session
+from ares_celery.cli.output import output_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from ares_celery.runtime.state_check import StateCheck
+
+__all__ = ["check"]
+
+
+@click.command()
+@click.argument("agent_ids", metavar="[ID]...", nargs=-1)
+@click.option("--type", "agent_type", help="Only agents of this type.")
+@output_option
+@pass_session
+def check(session: Session, *, agent_ids: tuple[str, ...], agent_type: str | None, output: str) -> None:
+    """Try to load every stored state into the code at hand, and list those that would not load.
+
+    The code is what ARES_AGENT_MODULES names, as for a worker. Nothing is changed: run it before a deployment. Exit
+    code 1 when there is one that would not load.
+    """
+    results = _results(session, agent_ids, agent_type)
+    bad = [result for result in results if not result.loads]
+    if output == "json":
+        print_json({"checked": len(results), "failed": bad})
+    elif bad:
+        columns = ("ID", "TYPE", "VERSION", "SCHEMA", "KNOWN", "PLACE", "PROBLEM")
+        rows = [(one.agent_id, one.type, one.version, one.schema, one.known, one.place, one.problem) for one in bad]
+        print_table(columns, rows)
+    if output != "json":
+        say(f"{len(results)} stored states tried, {len(bad)} would not load")
+    if bad:
+        raise click.exceptions.Exit(1)
+
+
+def _results(session: Session, agent_ids: tuple[str, ...], agent_type: str | None) -> list[StateCheck]:
+    from ares_celery.agents.registry import REGISTRY, load_modules
+    from ares_celery.errors import AgentNotFoundError
+    from ares_celery.ids import check_agent_id
+    from ares_celery.runtime.elsewhere import SnapshotsElsewhere
+    from ares_celery.runtime.state_check import check_states
+    from ares_celery.runtime.worker_hooks import HOOKS
+
+    try:
+        load_modules(session.settings.agent_modules)
+    except ImportError as error:
+        raise click.UsageError(f"ARES_AGENT_MODULES cannot be loaded: {error}") from error
+    store, wanted = session.store, [check_agent_id(agent_id) for agent_id in agent_ids]
+    for agent_id in wanted:
+        if session.manager.get_agent(agent_id) is None:
+            raise AgentNotFoundError(agent_id=agent_id)
+    snapshots = HOOKS.open().snapshots
+    elsewhere = SnapshotsElsewhere(snapshots, store.events) if snapshots is not None else None
+    ids = wanted or store.list_ids()
+    return list(check_states(store, REGISTRY, ids, elsewhere=elsewhere, agent_type=agent_type))

@@ -6,7 +6,7 @@ import argparse
 import json
 import statistics
 
-from bench import append, density, failover, start, sweep
+from bench import append, density, failover, recovery, start, sweep
 from tests.redis_server import RedisServer
 
 
@@ -26,10 +26,14 @@ def short() -> dict[str, float]:
     appended = _append(1_000)
     grown = sweep.sweep_growth(100, 2_000)
     dense = density.density(200, settle=12)
+    replayed = recovery.replay_cost(20_000)
+    recovered = recovery.fresh_snapshot(200_000, rounds=5)
     return {
         "append_vs_xadd": round(appended["append"] / appended["xadd"], 3),
         "append_script_vs_xadd": round(appended["script"] / appended["xadd"], 3),
-        "replay_events_per_s": round(start.replay_rate(20_000)),
+        "replay_events_per_s": round(replayed.typed),
+        "replay_vs_xrange": round(replayed.ratio, 2),
+        "recovery_200k_fresh_snapshot_ms_p50": round(recovered.recovery.p50, 1),
         "failover_child_ms_p50": round(failover.child_killed(5).p50, 1),
         "failover_worker_ms_p50": round(failover.worker_killed(3).p50, 1),
         "failover_lease_ms_p99": round(failover.by_lease(3).p99, 1),
@@ -45,7 +49,13 @@ def full() -> None:
     appended = _append(3_000)
     for name, micros in appended.items():
         print(f"append, 300 B: {name} p50 {micros:.1f} µs, ratio {micros / appended['xadd']:.2f}")
-    print(f"replay, 300 B: {start.replay_rate(100_000):,.0f} events/s")
+    replayed = recovery.replay_cost(100_000)
+    print(
+        f"replay, 300 B: {replayed.typed:,.0f} events/s, bare XRANGE {replayed.bare:,.0f}, ratio {replayed.ratio:.2f}"
+    )
+    recovered = recovery.fresh_snapshot(200_000)
+    print(f"recovery, 200,000 events, fresh snapshot of 10 kB (ms): {recovered.recovery}")
+    print(f"replay of all 200,000 events: at most {recovered.replay_peak_mb:.1f} MiB held")
     print(f"failover, pool child killed (ms): {failover.child_killed(20)}")
     print(f"failover, worker killed (ms): {failover.worker_killed(10)}")
     print(f"failover by the lease alone (ms beyond lease_ttl 2 s): {failover.by_lease(10)}")

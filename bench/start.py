@@ -1,4 +1,4 @@
-"""What starting an agent costs next to a bare Celery task, in turns on one fleet; and how fast history is read."""
+"""What starting an agent costs next to a bare Celery task, in turns on one fleet."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 
 from celery import Celery
 
-from ares_celery import AgentSpec, NewEvent
-from ares_celery.config import ProcessSettings, RuntimeConfig
-from ares_celery.store.redis.open import open_store
+from ares_celery import AgentSpec
 from bench.figures import Spread, spread
 from tests.fleet import Fleet
 from tests.redis_server import RedisServer
 
-__all__ = ["StartCost", "replay_rate", "start_cost"]
+__all__ = ["StartCost", "start_cost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +52,3 @@ def start_cost(rounds: int) -> StartCost:
             start.append((time.perf_counter() - began) * 1000)
         app.close()
         return StartCost(spread(noop), spread(start))
-
-
-def replay_rate(events: int, size: int = 200) -> float:
-    """Events a second from one stream into typed events, in one process."""
-    with RedisServer() as redis:
-        store = open_store(ProcessSettings(redis_url=redis.url, namespace="bench"), RuntimeConfig())
-        try:
-            batch = [NewEvent("counted", {"text": "x" * size})] * 500
-            for _ in range(events // len(batch)):
-                store.events.append("r", batch)
-            began = time.perf_counter()
-            read = store.events.read("r")
-            return len(read) / (time.perf_counter() - began)
-        finally:
-            store.close()

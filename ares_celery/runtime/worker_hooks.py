@@ -70,6 +70,11 @@ class WorkerHooks:
         self._functions[hook] = function
         self._made = None
 
+    def forget(self) -> None:
+        """Sets no hook any more; for tests."""
+        self._functions.clear()
+        self._made = None
+
     def open(self) -> StateSources:
         """What the hooks give; made once. One that fails is logged, and the namespace's own takes its place."""
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,8 @@ from ares_celery.ids import Version
 from ares_celery.model.command import Release
 from ares_celery.runtime.recovery import Recovery, StateCode, recover_agent_state
 from ares_celery.runtime.replay import PAGE
+from ares_celery.store.redis.connections import Connector
+from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.open import open_store
 from ares_celery.store.redis.store import RedisStore
 from bench.figures import Spread, spread
@@ -50,8 +52,8 @@ class FreshSnapshot:
 
 
 @contextmanager
-def _filled(events: int) -> Iterator[RedisStore]:
-    """A store with an agent that has so many events; version 1 is its agent.started."""
+def _filled(events: int) -> Generator[tuple[RedisStore, str]]:
+    """A store, and its URL, with an agent that has so many events; version 1 is its agent.started."""
     with RedisServer() as redis:
         settings = ProcessSettings(redis_url=redis.url, namespace="bench")
         store = run_namespace(open_store(settings, RuntimeConfig(shards=1)))
@@ -60,16 +62,16 @@ def _filled(events: int) -> Iterator[RedisStore]:
             batch = [NewEvent("counted", {"by": 1, "text": "x" * (SIZE - 90)})] * BATCH
             for _ in range(events // BATCH):
                 store.events.append(AGENT, batch)
-            yield store
+            yield store, redis.url
         finally:
             store.close()
 
 
 def replay_cost(events: int, rounds: int = 5) -> ReplayCost:
     """Takes turns: all events of one stream by the store, then by the driver, in pages of the same size."""
-    with _filled(events) as store:
-        driver: Any = store._bound.client._driver  # noqa: SLF001 - the same connection
-        key = store._bound.keys.events(AGENT)  # noqa: SLF001
+    with _filled(events) as (store, url):
+        driver: Any = Connector.to(url).driver()
+        key = Keys(store.namespace, store.config.shards).events(AGENT)
 
         def typed() -> int:
             return len(store.events.read(AGENT))
@@ -112,7 +114,7 @@ class _Sum:
 
 def fresh_snapshot(events: int, rounds: int = 20) -> FreshSnapshot:
     """Recovers an agent with so many events and a snapshot of the last one, again and again; then without one."""
-    with _filled(events) as store:
+    with _filled(events) as (store, _):
         tracemalloc.start()
         assert _recovered(store)[0].total == events
         _, peak = tracemalloc.get_traced_memory()

@@ -7,7 +7,7 @@ from typing import Any
 from ares_celery import agent, upcaster
 
 
-@agent("counter", schema=2)
+@agent("checked-counter", schema=2)
 class Counter:
     """Its state of schema 1 had another key."""
 
@@ -21,13 +21,13 @@ class Counter:
         self.total = int(state["total"])
 
 
-@upcaster("counter", from_version=1)
+@upcaster("checked-counter", from_version=1)
 def name_the_total(state: dict[str, Any]) -> dict[str, Any]:
     """From ``n`` to ``total``."""
     return {"total": state["n"]}
 
 
-@agent("forgetful", schema=3)
+@agent("checked-forgetful", schema=3)
 class Forgetful:
     """Somebody has forgotten its upcasters."""
 
@@ -40,7 +40,7 @@ class Forgetful:
         raise SystemExit("no state is right")
 
 
-@agent("hidden")
+@agent("checked-hidden")
 class Hidden:
     """Has lost its restore_state."""
 

@@ -40,7 +40,7 @@ def runtime(redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
     """A namespace with agents of some types."""
     with Runtime(redis_server.url, namespace) as made:
         made.manager.start()
-        for name in ("counter", "forgetful", "hidden", "gone"):
+        for name in ("checked-counter", "checked-forgetful", "checked-hidden", "gone"):
             made.register(name, OldRelease)
         yield made
 
@@ -61,10 +61,10 @@ def has_state(runtime: Runtime, agent_id: str, agent_type: str, *states: tuple[d
 def new_release() -> Registry:
     """The code at hand."""
     registry = Registry()
-    registry.register("counter", Counter, schema=2)
-    registry.upcasters.add("counter", 1, name_the_total)
-    registry.register("forgetful", Forgetful, schema=3)
-    registry.register("hidden", Hidden)
+    registry.register("checked-counter", Counter, schema=2)
+    registry.upcasters.add("checked-counter", 1, name_the_total)
+    registry.register("checked-forgetful", Forgetful, schema=3)
+    registry.register("checked-hidden", Hidden)
     return registry
 
 
@@ -82,12 +82,12 @@ def revisions_of(runtime: Runtime) -> list[int]:
 
 def fill(runtime: Runtime) -> None:
     """Every way in which a state may not load, and some that load."""
-    has_state(runtime, "good", "counter", ({"n": 3}, 1), ({"total": 4}, 2), ({"total": 5}, 0))
-    has_state(runtime, "odd", "counter", ({"m": 3}, 1), ({"total": "many"}, 2), ({"total": 1}, 3))
-    has_state(runtime, "unlinked", "forgetful", ({}, 1), ({"x": 1}, 3))
-    has_state(runtime, "hidden", "hidden", ({"x": 1}, 1))
+    has_state(runtime, "good", "checked-counter", ({"n": 3}, 1), ({"total": 4}, 2), ({"total": 5}, 0))
+    has_state(runtime, "odd", "checked-counter", ({"m": 3}, 1), ({"total": "many"}, 2), ({"total": 1}, 3))
+    has_state(runtime, "unlinked", "checked-forgetful", ({}, 1), ({"x": 1}, 3))
+    has_state(runtime, "hidden", "checked-hidden", ({"x": 1}, 1))
     has_state(runtime, "gone", "gone", ({"x": 1}, 1))
-    has_state(runtime, "stateless", "hidden")
+    has_state(runtime, "stateless", "checked-hidden")
 
 
 def test_every_stored_state_is_tried_and_the_reason_is_named(runtime: Runtime) -> None:
@@ -114,7 +114,7 @@ def test_every_stored_state_is_tried_and_the_reason_is_named(runtime: Runtime) -
     for key, problem in problems.items():
         assert re.search(problem, found[key].problem), found[key]
     assert (found["odd", 3].schema, found["odd", 3].known, found["gone", 1].known) == (3, 2, None)
-    assert set(check(runtime.store, new_release(), agent_type="hidden")) == {("hidden", 1)}
+    assert set(check(runtime.store, new_release(), agent_type="checked-hidden")) == {("hidden", 1)}
     assert revisions_of(runtime) == revisions
 
 
@@ -130,9 +130,9 @@ def test_a_hang_and_an_unreadable_record_hold_up_no_other(runtime: Runtime, requ
                 over.wait(20)
 
     registry = Registry()
-    registry.register("counter", Hangs)
+    registry.register("checked-counter", Hangs)
     for agent_id in ("a", "b", "c"):
-        has_state(runtime, agent_id, "counter", ({"total": 1}, 1))
+        has_state(runtime, agent_id, "checked-counter", ({"total": 1}, 1))
     raw: Any = runtime.store._bound.client._driver
     raw.execute_command("HSET", runtime.store._bound.keys.agent("c"), "spec", "{")
     found = check(runtime.store, registry, limit=0.3)
@@ -155,7 +155,7 @@ def test_states_in_a_store_of_the_users_own_are_tried_too(runtime: Runtime) -> N
         def delete(self, agent_id: str) -> None: ...
 
     for agent_id in ("a", "b"):
-        has_state(runtime, agent_id, "counter")
+        has_state(runtime, agent_id, "checked-counter")
     elsewhere = SnapshotsElsewhere(Bucket(), runtime.store.events)
     results = list(check_states(runtime.store, new_release(), runtime.store.list_ids(), elsewhere=elsewhere))
     assert [(one.agent_id, one.loads) for one in results] == [("a", True), ("b", False)]
@@ -190,6 +190,6 @@ def test_the_command_lists_what_would_not_load_and_fails(
     good = ares("agents", "check", "good", env=env, folder=tmp_path)
     assert (good.returncode, good.stdout) == (0, "")
     assert "3 stored states tried, 0 would not load" in good.stderr
-    table = ares("agents", "check", "--type", "hidden", env=env, folder=tmp_path)
+    table = ares("agents", "check", "--type", "checked-hidden", env=env, folder=tmp_path)
     assert table.returncode == 1
     assert "no restore_state" in table.stdout

@@ -18,6 +18,8 @@ from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.errors import EventStoreClosedError, OperationNotSupportedError
 from ares_celery.manager import CoreManager
 from ares_celery.model.agent import AgentSpec
+from ares_celery.plugins.bus import PluginBus
+from ares_celery.plugins.judge import judge_of_all
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.handle import AgentHandle
 from ares_celery.runtime.host import ProcessHost
@@ -61,6 +63,7 @@ class LocalManager(CoreManager):
         memory: MemoryManager | None = None,
         snapshot_store: SnapshotStore | None = None,
         registry: Registry = REGISTRY,
+        bus: PluginBus | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Binds the manager; nothing is opened and no thread is started before the first call.
@@ -73,6 +76,7 @@ class LocalManager(CoreManager):
             memory: The memory manager that recovery asks; default the namespace's own.
             snapshot_store: The store of snapshots that recovery uses; default the namespace's own.
             registry: The agent types of this process.
+            bus: Plug-ins that observe and decide here; whoever makes it starts and stops it.
             clock: Injected in tests.
 
         Raises:
@@ -84,7 +88,7 @@ class LocalManager(CoreManager):
         )
         self.state_sources.memory, self.state_sources.snapshots = memory, snapshot_store
         self._local = _LocalPorts(
-            settings, config, registry, clock or SystemClock(), sources=self.state_sources, is_own=is_own
+            settings, config, registry, clock or SystemClock(), sources=self.state_sources, bus=bus, is_own=is_own
         )
         super().__init__(self._local, registry=registry, clock=clock, hosts_here=True)
 
@@ -129,7 +133,7 @@ class _Closable(Protocol):
 class _LocalPorts:
     """The store and, beside it, what a worker would run: made on first use, ended in order."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - those of LocalManager
         self,
         settings: ProcessSettings,
         config: RuntimeConfig | None,
@@ -137,8 +141,10 @@ class _LocalPorts:
         clock: Clock,
         *,
         sources: StateSources,
+        bus: PluginBus | None,
         is_own: bool,
     ) -> None:
+        self._bus = bus
         self._settings = settings
         self._asked = config
         self._registry = registry
@@ -219,7 +225,10 @@ class _LocalPorts:
                     store.close()
                     raise
                 launcher = InProcessLauncher(store, self._registry, lambda: self._host, self._worker)
-                committer = Committer(store, lambda: store.config, launcher, clock=self._clock)
+                judge = None if self._bus is None else judge_of_all(lambda: self._bus, self._clock)
+                committer = Committer(
+                    store, lambda: store.config, launcher, clock=self._clock, judge=judge, listener=self._bus
+                )
                 self._opened = store, committer, launcher
                 self._begin()
             return self._opened
@@ -237,6 +246,7 @@ class _LocalPorts:
             wakeups=store.wakeups(self._identity.encode()),
             sources=self._sources,
             clock=self._clock,
+            listener=self._bus,
         )
         desk = DeathDesk(clock=self._clock)
         desk.start(store, committer)

@@ -12,6 +12,7 @@ from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.errors import EventStoreClosedError
 from ares_celery.local import LocalManager
 from ares_celery.manager import CoreManager
+from ares_celery.plugins.bus import PluginBus
 from ares_celery.runtime.commits import Committer
 from ares_celery.store.base import MemoryManager, SnapshotStore, Store
 
@@ -85,6 +86,7 @@ class Manager(CoreManager):
         memory: MemoryManager | None = None,
         snapshot_store: SnapshotStore | None = None,
         registry: Registry = REGISTRY,
+        bus: PluginBus | None = None,
         clock: Clock | None = None,
     ) -> LocalManager:
         """A manager that hosts the agents in this process, without Celery; see :class:`LocalManager`."""
@@ -95,6 +97,7 @@ class Manager(CoreManager):
             memory=memory,
             snapshot_store=snapshot_store,
             registry=registry,
+            bus=bus,
             clock=clock,
         )
 

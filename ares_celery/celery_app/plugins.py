@@ -12,7 +12,7 @@ from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import AresError
 from ares_celery.plugins.bus import PluginBus
 from ares_celery.plugins.contract import PluginContext
-from ares_celery.plugins.judge import Allowance, BusJudge
+from ares_celery.plugins.judge import judge_of_all, judge_of_one
 from ares_celery.plugins.registry import PLUGINS, Offer, installed_plugins
 from ares_celery.store.base import Store
 
@@ -20,13 +20,6 @@ __all__ = ["WorkerPlugins"]
 
 log: Final = logging.getLogger(__name__)
 
-#: How long the process of an agent that failed waits for the verdict of recovery plug-ins.
-_HOST_PATIENCE: Final = timedelta(seconds=5)
-#: The same for threads that serve every agent (the sweep, the desk for deaths): for one agent …
-_SHARED_PATIENCE: Final = timedelta(seconds=1)
-#: … and in seconds for all within ten seconds, so that slow plug-ins never take more than a fifth of their time.
-_SHARED_ALLOWANCE: Final = 2.0
-_ALLOWANCE_PERIOD: Final = 10.0
 #: How long the end of a process waits for all plug-ins together.
 _STOP_TIMEOUT: Final = timedelta(seconds=5)
 
@@ -55,13 +48,9 @@ class WorkerPlugins:
         self._children_host = False
         self._bus: PluginBus | None = None
         #: For the process of an agent that failed.
-        self.judge = BusJudge(lambda: self._bus, _HOST_PATIENCE, self._clock)
+        self.judge = judge_of_one(lambda: self._bus, self._clock)
         #: For threads that serve every agent.
-        self.shared_judge = self._new_shared_judge()
-
-    def _new_shared_judge(self) -> BusJudge:
-        allowance = Allowance(_SHARED_ALLOWANCE, _ALLOWANCE_PERIOD, self._clock)
-        return BusJudge(lambda: self._bus, _SHARED_PATIENCE, self._clock, allowance=allowance)
+        self.shared_judge = judge_of_all(lambda: self._bus, self._clock)
 
     @property
     def bus(self) -> PluginBus | None:
@@ -77,7 +66,7 @@ class WorkerPlugins:
         self._bus = None
         self._is_child = True
         PLUGINS.leave(None)
-        self.shared_judge = self._new_shared_judge()
+        self.shared_judge = judge_of_all(lambda: self._bus, self._clock)
 
     def open(self, store: Store) -> PluginBus:
         """Makes the bus and begins to start the plug-ins; returns at once."""

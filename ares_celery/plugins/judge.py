@@ -12,9 +12,17 @@ from ares_celery.clock import Clock
 from ares_celery.model.failure import Failure
 from ares_celery.plugins.bus import PluginBus
 
-__all__ = ["Allowance", "BusJudge"]
+__all__ = ["Allowance", "BusJudge", "judge_of_all", "judge_of_one"]
 
 log: Final = logging.getLogger(__name__)
+
+#: How long the process of an agent that failed waits for the verdict of recovery plug-ins.
+_HOST_PATIENCE: Final = timedelta(seconds=5)
+#: The same for threads that serve every agent (the sweep, the desk for deaths): for one agent …
+_SHARED_PATIENCE: Final = timedelta(seconds=1)
+#: … and in seconds for all within ten seconds, so that slow plug-ins never take more than a fifth of their time.
+_SHARED_ALLOWANCE: Final = 2.0
+_ALLOWANCE_PERIOD: Final = 10.0
 
 
 class Allowance:
@@ -95,3 +103,14 @@ class BusJudge:
         if refused:
             log.warning("plug-in %s refuses to recover agent %s: %s", refused, failure.agent_id, failure.reason)
         return refused
+
+
+def judge_of_one(bus: Callable[[], PluginBus | None], clock: Clock) -> BusJudge:
+    """For the process of an agent that failed: only this agent waits."""
+    return BusJudge(bus, _HOST_PATIENCE, clock)
+
+
+def judge_of_all(bus: Callable[[], PluginBus | None], clock: Clock) -> BusJudge:
+    """For threads that serve every agent."""
+    allowance = Allowance(_SHARED_ALLOWANCE, _ALLOWANCE_PERIOD, clock)
+    return BusJudge(bus, _SHARED_PATIENCE, clock, allowance=allowance)

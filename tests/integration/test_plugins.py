@@ -10,14 +10,26 @@ from typing import Any
 
 import pytest
 
-from ares_celery import AgentContext, AgentInfo, AgentSpec, AgentState, BasicRecoveryPlugin, Event, Failure, PluginBus
+from ares_celery import (
+    AgentContext,
+    AgentInfo,
+    AgentSpec,
+    AgentState,
+    BasicRecoveryPlugin,
+    Event,
+    Failure,
+    Manager,
+    PluginBus,
+    RuntimeConfig,
+)
+from ares_celery.agents.registry import Registry
 from ares_celery.clock import SystemClock
 from ares_celery.plugins.contract import PluginContext
 from ares_celery.plugins.judge import Allowance, BusJudge
 from ares_celery.runtime.commits import Committer
 from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.sweep import Sweeper
-from tests.hosting import Runtime
+from tests.hosting import FAST, Runtime
 from tests.redis_server import RedisServer
 from tests.unit.plugins.sample import Fake, FakeJudge, Gate
 from tests.wait import wait_until
@@ -260,3 +272,20 @@ def test_an_observer_that_is_slow_costs_agents_nothing(runtime: Runtime, bus: Pl
         runtime.manager.process("c", "count", timeout=5)
     assert slow.dropped == 9
     assert bus.counts == {"plugin_events_dropped": 9}
+
+
+def test_a_local_manager_takes_a_bus(redis_server: RedisServer, bus: PluginBus) -> None:
+    """Plug-ins observe and decide without a worker, too."""
+    bus.register(BasicRecoveryPlugin())
+    heard = bus.subscribe("agent.*")
+    registry = Registry()
+    registry.register("mortal", Mortal)
+    Mortal.doom.set()
+    config = RuntimeConfig.parse(FAST)
+    with Manager.local(config, redis_url=redis_server.url, registry=registry, bus=bus) as manager:
+        manager.start()
+        handle = manager.start_agent(AgentSpec(id="m", type="mortal"))
+        handle.wait("parked", timeout=10)
+        assert handle.info().cause == "plugin"
+        manager.stop()
+    assert [event.type for event in heard.take(9)] == ["agent.started", "agent.stopped", "agent.parked"]

@@ -332,7 +332,12 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         Late and doubled reports, and those about an agent that should not run, have no effect.
         """
         known = Epoch(epoch) if epoch is not None else None
-        self._apply(check_agent_id(agent_id), commands.Die(reason=reason, actor=actor or me(), epoch=known), op)
+        died = commands.Die(reason=reason, actor=actor or me(), epoch=known)
+        ignored = self._apply(check_agent_id(agent_id), died, op).ignored
+        if ignored:
+            # With an epoch it is one of several that told the same; without one somebody expects something of it.
+            level = logging.WARNING if known is None else logging.INFO
+            log.log(level, "agent %s: the report of its death changes nothing: %s", agent_id, ignored)
 
     def pause_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
         """Lets an agent end in order and rest; its state and messages are kept."""

@@ -160,6 +160,22 @@ class Raiser:
                 raise RuntimeError("on purpose")
 
 
+@agent("poison")
+class Poison:
+    """Ends its process by SIGKILL at a step of its work."""
+
+    def __init__(self, agent_id: str, step: int = 3) -> None:
+        self.step, self.total = step, 0
+
+    async def start(self, ctx: AgentContext) -> None:
+        for _ in range(self.step):
+            await ctx.emit("ticked", {"n": self.total + 1})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def apply(self, event: Event) -> None:
+        self.total += 1
+
+
 @agent("parent")
 class Parent:
     """Starts a process that it never ends."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ares_celery import AgentSpec
 from tests.fleet import AGENTS, CONTROL, SUPERVISION, Fleet
+from tests.wait import assert_stays
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
@@ -49,17 +52,29 @@ def test_an_agent_whose_prefork_child_is_killed_runs_again(fleet: Fleet) -> None
     assert ids
 
 
-def test_fifty_agents_of_a_killed_threads_worker_run_again(fleet: Fleet) -> None:
-    """SIGKILL of a worker with 50 agents: all are back on another one, none charged: whose fault was it?"""
-    doomed = fleet.worker("doomed", [AGENTS], slots=60)
-    ids = start_tickers(fleet, 50, every=0.3)
-    fleet.worker("standby", slots=60)
+@pytest.mark.pain("P9")
+def test_an_agent_that_kills_its_process_is_parked_and_its_neighbours_are_not_charged(
+    make_fleet: Callable[..., Fleet],
+) -> None:
+    """SIGKILL at step 3, each time: five tries, each waiting twice as long, then parked with the reason."""
+    fleet = make_fleet(RESTORE_BACKOFF="100ms", STABLE_AFTER="20s")
+    fleet.worker("prefork", pool="prefork", slots=4)
+    ids = start_tickers(fleet, 2)
+    fleet.manager.start_agent(AgentSpec(id="p", type="poison", max_restarts=5, config={"step": 3}))
 
-    doomed.kill()
+    info = fleet.until("p", "parked", timeout=60)
 
-    assert_all_run_again(fleet, ids, incarnation=2, timeout=60)
-    assert {fleet.info(agent_id).charged for agent_id in ids} == {0}
-    assert {fleet.info(agent_id).restarts for agent_id in ids} == {1}
+    assert (info.cause, info.charged, info.deaths) == ("cap", 5, {"lost": 6})
+    triggered = fleet.events("p", "failover.triggered")
+    assert [event.payload["delay_ms"] for event in triggered] == [0, 100, 200, 400, 800]
+    last = fleet.events("p")[-1]
+    assert (last.type, last.payload["reason"]) == ("agent.exhausted", "cap")
+    assert "lost" in last.payload["detail"]
+    assert len(fleet.events("p", "ticked")) == 6 * 3
+    for agent_id in ids:
+        fleet.until_ticks(agent_id, fleet.ticks(agent_id))
+        found = fleet.info(agent_id)
+        assert (found.incarnation, found.restarts, found.charged) == (1, 0, 0)
 
 
 def test_agents_of_a_killed_prefork_worker_run_again(fleet: Fleet) -> None:
@@ -73,20 +88,104 @@ def test_agents_of_a_killed_prefork_worker_run_again(fleet: Fleet) -> None:
     assert_all_run_again(fleet, ids, incarnation=2)
 
 
+@pytest.mark.spec(60)
 def test_the_death_of_the_supervision_worker_in_a_resurrection_changes_nothing(
-    make_fleet: Callable[..., Fleet],
+    make_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
-    """SIGKILL of the supervisor while an agent waits for its next attempt: an agents worker alone goes on."""
-    fleet = make_fleet(RESTORE_BACKOFF="2s")
+    """SIGKILL of the supervisor while an agent waits for its next attempt, then it is started again.
+
+    The agent runs once, within a health interval and a backoff step of the failed attempt: another worker goes on.
+    """
+    fleet, flag, journal = make_fleet(RESTORE_BACKOFF="2s"), tmp_path / "flag", tmp_path / "journal"
     fleet.worker("agents", [AGENTS], pool="prefork", slots=3)
     supervisor = fleet.worker("supervisor", [SUPERVISION, CONTROL])
-    fleet.manager.start_agent(AgentSpec(id="s", type="short-lived", config={"lives": 0.2}))
-    fleet.until("s", "resurrecting", incarnation=2, timeout=30)
+    config = {"flag": str(flag), "journal": str(journal)}
+    fleet.manager.start_agent(AgentSpec(id="s", type="unrestorable", config=config), wait="running")
+    flag.touch()
+    fleet.manager.notify_agent_dead("s", "to see it fail to come back", epoch=fleet.info("s").epoch)
+    fleet.wait(lambda: fleet.info("s").waiting_on == "backoff", "the first attempt to have failed")
+    due = fleet.info("s").next_attempt
+    assert due is not None
 
     supervisor.kill()
+    flag.unlink()
+    again = fleet.start_worker("supervisor", [SUPERVISION, CONTROL])
 
     fleet.until("s", "running", incarnation=3, timeout=30)
+    (completed,) = fleet.events("s", "failover.completed")
+    assert completed.time - due <= fleet.config.health_check_interval
+    fleet.ready(again)
+    assert_stays(lambda: len(journal.read_text().splitlines()) == 3, "one instance was made after the kill", seconds=2)
+    assert fleet.info("s").incarnation == 3
+    assert len(fleet.events("s", "failover.triggered")) == 1
     fleet.check_streams("s")
+
+
+@pytest.mark.spec(62)
+def test_four_of_eight_agents_that_are_killed_at_once_run_again_within_eight_seconds(fleet: Fleet) -> None:
+    """SIGKILL of four processes of one worker: all eight run within 8 s, each once, none twice."""
+    fleet.worker("prefork", pool="prefork", slots=10)
+    ids = start_tickers(fleet, 8, every=0.2)
+    before = {agent_id: fleet.host_pid(agent_id) for agent_id in ids}
+    killed = ids[::2]
+    began = time.monotonic()
+
+    for agent_id in killed:
+        os.kill(before[agent_id], signal.SIGKILL)
+
+    for agent_id in ids:
+        incarnation = 2 if agent_id in killed else 1
+        info = fleet.until(agent_id, "running", incarnation=incarnation, timeout=8)
+        assert info.incarnation == incarnation
+    assert time.monotonic() - began <= 8
+    after = {agent_id: fleet.host_pid(agent_id) for agent_id in ids}
+    assert {agent_id for agent_id in ids if after[agent_id] != before[agent_id]} == set(killed)
+    for agent_id in ids:
+        assert len(fleet.events(agent_id, "failover.completed")) == int(agent_id in killed)
+        fleet.check_streams(agent_id)
+
+
+POOLS = (16, 64, 128)
+
+
+@pytest.mark.spec(61)
+@pytest.mark.spec(62)
+def test_pools_of_agents_are_whole_again_after_a_quarter_of_each_was_killed(fleet: Fleet) -> None:
+    """16, 64 and 128 agents, a quarter of each on a worker that is killed: all run again on another, exactly once each.
+
+    Nobody reports anything, and nobody is charged: whose fault was it?
+    """
+    doomed = {size: fleet.start_worker(f"doomed{size}", [f"q{size}"], slots=size // 4) for size in POOLS}
+    rest = fleet.start_worker("rest", [AGENTS], slots=sum(POOLS))
+    fleet.ready(*doomed.values(), rest)
+    killed: list[str] = []
+    spared: list[str] = []
+    for size in POOLS:
+        for number in range(size):
+            is_doomed = number % 4 == 0
+            agent_id, queue = f"p{size}-{number}", f"q{size}" if is_doomed else None
+            (killed if is_doomed else spared).append(agent_id)
+            fleet.manager.start_agent(AgentSpec(id=agent_id, type="ticker", queue=queue, config={"every": 1.0}))
+    for agent_id in (*killed, *spared):
+        fleet.until(agent_id, "running", timeout=60)
+    fleet.worker("standby", [f"q{size}" for size in POOLS], slots=sum(POOLS))
+
+    for worker in doomed.values():
+        worker.kill()
+
+    for agent_id in killed:
+        fleet.until(agent_id, "running", incarnation=2, timeout=30)
+    infos = {info.id: info for info in fleet.manager.list_agents()}
+    assert {(infos[one].incarnation, infos[one].restarts, infos[one].worker) for one in killed} == {
+        (2, 1, "standby@host")
+    }
+    assert {info.charged for info in infos.values()} == {0}
+    assert {entry.operation for entry in fleet.manager.audit(limit=1_000)} == {"start", "runtime.start"}
+    assert {(infos[one].incarnation, infos[one].restarts, infos[one].worker) for one in spared} == {(1, 0, "rest@host")}
+    assert (len(killed), len(spared)) == (52, 156)
+    for agent_id in killed:
+        fleet.until_ticks(agent_id, fleet.ticks(agent_id))
+        fleet.check_streams(agent_id)
 
 
 def test_without_beat_and_supervision_worker_the_agents_worker_brings_agents_back(fleet: Fleet) -> None:

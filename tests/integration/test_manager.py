@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from ares_celery import AgentContext, AgentSpec, Event, SyncAgentContext
+from ares_celery import AgentContext, AgentSpec, Event, EventFilter, EventType, SyncAgentContext
 from ares_celery.errors import (
     AgentAlreadyRegisteredError,
     AgentNotParkedError,
@@ -451,6 +451,7 @@ class Dies:
 def test_a_used_up_budget_parks_the_agent_and_a_person_revives_it(runtime: Runtime) -> None:
     """Cap 1 and one restart used: event, state and counter; start is refused with the cause, restart un-parks."""
     dies: Any = type("Dies1", (Dies,), {"left": 2, "made": 0})
+    alarms = runtime.manager.events.subscribe(EventFilter(types=[EventType.AGENT_EXHAUSTED]))
     runtime.register("dies", dies)
     runtime.manager.start_agent(AgentSpec(id="d", type="dies", max_restarts=1))
 
@@ -469,6 +470,8 @@ def test_a_used_up_budget_parks_the_agent_and_a_person_revives_it(runtime: Runti
         runtime.manager.send("d", "x")
     runtime.manager.notify_agent_dead("d", "again")
     runtime.sweep(judge=True)
+    assert alarms.poll(timeout=5).payload["detail"] == "RuntimeError: as told"  # type: ignore[union-attr]
+    assert alarms.poll(timeout=0.3) is None, "whoever listens hears it once"
     assert (len(runtime.events("d", "agent.exhausted")), dies.made) == (1, 2), "told once"
     runtime.manager.restart_agent("d")
     runtime.until("d", "running")

@@ -138,6 +138,8 @@ def test_a_report_in_a_stopped_runtime_starts_nothing() -> None:
     assert life.record.desired is Desired.RUNNING
 
 
+@pytest.mark.spec(37)
+@pytest.mark.spec(38)
 @pytest.mark.parametrize("count", [5, 10])
 def test_simultaneous_reports_are_one_death(count: int) -> None:
     """One resurrection, one restart counted."""
@@ -393,6 +395,7 @@ def test_the_tries_of_a_restore_on_purpose_wait_just_as_long() -> None:
     assert life.state is AgentState.PARKED
 
 
+@pytest.mark.spec(45)
 def test_failing_twice_then_succeeding_costs_one_restart() -> None:
     """The counter counts deaths, not tries."""
     life = Life().start().run()

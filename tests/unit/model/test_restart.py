@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ares_celery.config import RuntimeConfig, default_config
 from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentRecord, AgentSpec
 from ares_celery.model.restart import backoff_delay, charged_deaths, failures_before
@@ -22,6 +24,23 @@ def test_the_delay_doubles_from_one_second_to_thirty() -> None:
     """Failures in a row 0 to 9: the first comes back at once."""
     delays = [backoff_delay(POLICY, failures).total_seconds() for failures in range(10)]
     assert delays == [0, 0, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+@pytest.mark.spec(5)
+def test_the_schedule_is_that_of_the_settings() -> None:
+    """Defaults 5 tries, 1 s, doubled, 30 s, no jitter; whatever is set instead is followed, a spec's own first."""
+    config = default_config()
+    assert (config.restore_attempts, config.restore_jitter) == (5, 0)
+    assert (config.restore_backoff, config.restore_backoff_max) == (timedelta(seconds=1), timedelta(seconds=30))
+    own = RuntimeConfig(restore_attempts=7, restore_backoff="2s", restore_backoff_max="10s", restore_jitter=0.5)
+    policy = own.policy_for(None)
+    assert policy.restore_attempts == 7
+    plain = [backoff_delay(replace(policy, jitter=0), failures).total_seconds() for failures in range(1, 7)]
+    assert plain == [0, 2, 4, 8, 10, 10]
+    assert 5 <= backoff_delay(policy, 6, seed="a").total_seconds() <= 10
+    spec = AgentSpec(id="a", type="t", restore_attempts=2, backoff="1s", backoff_max="3s", jitter=0)
+    delays = [backoff_delay(own.policy_for(spec), failures).total_seconds() for failures in range(1, 6)]
+    assert (own.policy_for(spec).restore_attempts, delays) == (2, [0, 1, 2, 3, 3])
 
 
 def test_base_and_cap_are_the_policys_own() -> None:

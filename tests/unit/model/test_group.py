@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from ares_celery.model.agent import AgentState, RestartType
-from ares_celery.model.command import Pause, Restart, Resume, Start
+from ares_celery.errors import FencedError
+from ares_celery.model.agent import AgentState, Owner, RestartType
+from ares_celery.model.command import Complete, Deadline, DeadlineDue, Pause, Restart, Resume, Start
 from ares_celery.model.group import Group, Phase, Report, Strategy, take_report
 from ares_celery.model.restart import DeathCause
 from tests.property.group_world import GroupWorld, default_policy
@@ -75,6 +76,19 @@ def test_rest_for_one_takes_along_those_that_were_started_after_it(dead: str, ex
     """Those before it run on."""
     world = GroupWorld(REST).begin("a", "b", "c")
     assert after_death(world, dead) == expected
+
+
+def test_who_waits_for_the_group_is_offered_to_nobody() -> None:
+    """Whatever message turns up with the right epoch, and whatever deadline was left over."""
+    world = GroupWorld(ALL).begin("a", "b")
+    world.die("a")
+    held = world.record("a")
+    with pytest.raises(FencedError) as caught:
+        world.store.claim("a", held.epoch, "k", Owner("p", "w", "t"))
+    assert caught.value.fields["reason"] == "held"
+    for kind in (Deadline.NUDGE, Deadline.ATTEMPT):
+        assert not world.store.do("a", DeadlineDue(kind=kind)).nudge
+    assert world.record("a").held
 
 
 def test_the_start_of_one_waits_until_the_one_before_it_runs() -> None:
@@ -180,8 +194,6 @@ def test_what_an_operator_stopped_or_paused_is_not_started_by_a_restart(wish: st
 
 def test_an_operators_stop_pause_or_restart_and_a_completion_restart_nobody_else() -> None:
     """Only deaths do."""
-    from ares_celery.model.command import Complete
-
     world = GroupWorld(ALL).begin("a", "b", "c", "d")
     world.told.clear()
     world.stop("a")

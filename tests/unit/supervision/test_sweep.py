@@ -208,7 +208,7 @@ def test_who_was_lost_with_others_most_often_is_suspected(world: World) -> None:
 
 def test_nobody_is_suspected_of_the_loss_of_several_processes(world: World) -> None:
     """Whatever ended the worker, it was outside of them."""
-    found = lose(world, {"a": 2, "b": 3}, identities={"b": "p2"})
+    found = lose(world, {"a": 3, "b": 2}, identities={"b": "p2"})
     assert found == {"a": Suspicion.NONE, "b": Suspicion.NONE}
 
 
@@ -242,6 +242,22 @@ def test_one_failing_agent_never_keeps_the_others_from_their_deadlines(world: Wo
     assert world.sweeper.sweep_once(judge_leases=False).failed == 1, "put off"
     world.clock.advance(1.1)
     assert world.sweeper.sweep_once(judge_leases=False).applied == 1
+
+
+def test_a_group_that_cannot_be_read_keeps_nobody_else_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again later and later."""
+
+    def broken(name: str) -> None:
+        raise ValueError(f"group {name} is no JSON")
+
+    monkeypatch.setattr(world.store, "read_group", broken, raising=False)
+    world.store.waiting = [deadline(Deadline.GROUP, "@g"), deadline(Deadline.STOP, "good")]
+    reports = [world.sweeper.sweep_once(judge_leases=True) for _ in range(3)]
+    assert [agent_id for agent_id, _ in world.committer.applied] == ["good"]
+    assert [(report.applied, report.failed) for report in reports] == [(1, 1), (0, 1), (0, 1)]
+    assert sum("could not be applied" in line for line in caplog.messages) == 1
 
 
 def test_kinds_of_later_versions_stay_and_are_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:

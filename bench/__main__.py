@@ -6,7 +6,7 @@ import argparse
 import json
 import statistics
 
-from bench import append, density, failover, recovery, start, sweep
+from bench import append, density, failover, recovery, start, subscribe, sweep
 from tests.redis_server import RedisServer
 
 
@@ -40,6 +40,7 @@ def short() -> dict[str, float]:
         "start_vs_noop": round(start.start_cost(20).ratio, 2),
         "agent_kb": round(dense.agent_kb, 1),
         "sweep_growth": round(grown.ratio, 2),
+        "subscribe_ms_p99": round(subscribe.delivery(300).p99, 1),
         "stop_seen_ms_p99": round(failover.stop_seen(20).p99, 1),
     }
 
@@ -56,6 +57,7 @@ def full() -> None:
     recovered = recovery.fresh_snapshot(200_000)
     print(f"recovery, 200,000 events, fresh snapshot of 10 kB (ms): {recovered.recovery}")
     print(f"replay of all 200,000 events: at most {recovered.replay_peak_mb:.1f} MiB held")
+    print(f"append to subscriber (ms): {subscribe.delivery()}")
     print(f"failover, pool child killed (ms): {failover.child_killed(20)}")
     print(f"failover, worker killed (ms): {failover.worker_killed(10)}")
     print(f"failover by the lease alone (ms beyond lease_ttl 2 s): {failover.by_lease(10)}")

@@ -70,10 +70,22 @@ class AgentContext(ContextInfo, Protocol):
     Every call waits while the store is away, and raises FencedSignal (not an Exception) once the incarnation is over.
     """
 
-    async def emit(self, type: str, payload: Mapping[str, Any] | None = None, /) -> Event:  # noqa: A002
+    async def emit(
+        self,
+        type: str,  # noqa: A002
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Event:
         """Stores an event, then applies it; returns when both are done.
 
         Durable first: when it returns, Redis has the event, and ``apply`` (if defined) ran.
+
+        Args:
+            type: What happened; the runtime's own types are refused.
+            payload: JSON values.
+            metadata: JSON values about the event rather than of it: a trace id, a user. ``module`` is the runtime's.
 
         Raises:
             EventTooLargeError, UnserialisableError: Refused; nothing was stored or applied.
@@ -104,7 +116,14 @@ class AgentContext(ContextInfo, Protocol):
 class SyncAgentContext(ContextInfo, Protocol):
     """The context of an agent whose methods are plain; the same names. Messages are handed over at its calls."""
 
-    def emit(self, type: str, payload: Mapping[str, Any] | None = None, /) -> Event:  # noqa: A002
+    def emit(
+        self,
+        type: str,  # noqa: A002
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Event:
         """See :meth:`AgentContext.emit`."""
         ...
 

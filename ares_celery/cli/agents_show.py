@@ -8,7 +8,7 @@ import click
 
 from ares_celery.cli.agent_words import seconds_left, state_words, store_time
 from ares_celery.cli.apps import Session, pass_session
-from ares_celery.cli.output import output_option, print_facts, print_json, print_table, shorten
+from ares_celery.cli.output import clean, output_option, print_facts, print_json, print_table, shorten
 
 if TYPE_CHECKING:
     from ares_celery.model.event import Event
@@ -19,6 +19,8 @@ _ID = click.argument("agent_id", metavar="ID")
 #: Characters of a reason, and of a payload, that a table shows; JSON has all of it.
 _REASON_SHOWN: Final = 40
 _PAYLOAD_SHOWN: Final = 240
+#: Columns of a version while events come one by one, and nobody knows how many will.
+_VERSION_WIDTH: Final = 7
 
 
 @click.command()
@@ -81,15 +83,32 @@ def show(session: Session, agent_id: str, output: str) -> None:
     "-n", "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most so many; 0 = all."
 )
 @click.option("--newest", is_flag=True, help="Newest first.")
+@click.option("-f", "--follow", is_flag=True, help="The last events, then each as it comes, until Ctrl-C.")
 @output_option
 @pass_session
 def events(  # noqa: PLR0913 - one parameter an option
-    session: Session, *, agent_id: str, from_version: int, to_version: int, limit: int, newest: bool, output: str
+    session: Session,
+    *,
+    agent_id: str,
+    from_version: int,
+    to_version: int,
+    limit: int,
+    newest: bool,
+    follow: bool,
+    output: str,
 ) -> None:
-    """Show the event stream of agent ID."""
+    """Show the event stream of agent ID. With --follow, -o json prints one line an event."""
     from ares_celery.ids import check_agent_id
     from ares_celery.model.event import ReadOptions
 
+    if follow:
+        if from_version or to_version or newest:
+            raise click.UsageError("--follow shows the last events (-n) and those to come; leave out the other bounds")
+        from ares_celery.cli.agents_follow import follow_events
+
+        show = print_json if output == "json" else _print_event
+        follow_events(session, check_agent_id(agent_id), last=limit, show=show)
+        return
     direction: Any = "descending" if newest else "ascending"
     options = ReadOptions(from_version=from_version, to_version=to_version, limit=limit, direction=direction)
     found = session.manager.events.read(check_agent_id(agent_id), options)
@@ -101,6 +120,11 @@ def events(  # noqa: PLR0913 - one parameter an option
         print_json(found)
     else:
         print_table(("VERSION", "TIME", "TYPE", "PAYLOAD"), (_event_row(event) for event in found))
+
+
+def _print_event(event: Event) -> None:
+    version, *cells = _event_row(event)
+    click.echo("  ".join([version.rjust(_VERSION_WIDTH), *(clean(cell) for cell in cells)]))
 
 
 def _event_row(event: Event) -> tuple[str, ...]:

@@ -53,9 +53,16 @@ class AsyncContext(BaseContext):
         """Ends waits of this context, so that they look at the flags again; called on the loop."""
         self._woken.set()
 
-    async def emit(self, type: str, payload: Mapping[str, Any] | None = None, /) -> Event:  # noqa: A002
+    async def emit(
+        self,
+        type: str,  # noqa: A002
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Event:
         """Stores an event, then applies it; returns when both are done."""
-        return (await self._emit(self._new_events([(type, payload)])))[0]
+        return (await self._emit(self._new_events([(type, payload)], metadata)))[0]
 
     async def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""

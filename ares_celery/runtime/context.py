@@ -15,7 +15,7 @@ from ares_celery.agents.contract import Agent, Applier, StatefulAgent
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import UnserialisableError
-from ares_celery.model.event import RUNTIME_MODULE, Event, EventType, NewEvent
+from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent
 from ares_celery.runtime.ends import ApplyFailedSignal
 from ares_celery.runtime.incarnation import Completion, Incarnation
 from ares_celery.runtime.replay import replayable
@@ -152,7 +152,13 @@ class BaseContext:
     def _next_op(self) -> str:
         return f"{self._batch_prefix}{next(self._batches)}"
 
-    def _new_events(self, events: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[NewEvent]:
+    def _new_events(
+        self, events: Iterable[tuple[str, Mapping[str, Any] | None]], metadata: Mapping[str, Any] | None = None
+    ) -> list[NewEvent]:
+        about = NO_METADATA if metadata is None else metadata
+        if isinstance(cast("object", about), Mapping) and "module" in about:
+            problem = "the key 'module' of metadata is the runtime's own; choose another"
+            raise UnserialisableError(what="an event", agent_id=self.agent_id, problem=problem)
         made: list[NewEvent] = []
         for kind, payload in events:
             given = cast("object", kind)
@@ -163,7 +169,7 @@ class BaseContext:
             if kind in _RESERVED:
                 problem = f"type {kind!r} is the runtime's own word; choose another"
                 raise UnserialisableError(what="an event", agent_id=self.agent_id, problem=problem)
-            made.append(NewEvent(kind, payload if payload is not None else {}))
+            made.append(NewEvent(kind, payload if payload is not None else {}, about))
         return made
 
     def _apply_all(self, events: Sequence[Event]) -> None:

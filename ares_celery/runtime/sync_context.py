@@ -62,9 +62,16 @@ class SyncContext(BaseContext):
         """Ends waits of this context, so that they look at the flags again; callable from any thread."""
         self._woken.set()
 
-    def emit(self, type: str, payload: Mapping[str, Any] | None = None, /) -> Event:  # noqa: A002
+    def emit(
+        self,
+        type: str,  # noqa: A002
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Event:
         """Stores an event, then applies it; returns when both are done."""
-        return self._emit(self._new_events([(type, payload)]))[0]
+        return self._emit(self._new_events([(type, payload)], metadata))[0]
 
     def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""

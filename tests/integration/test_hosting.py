@@ -662,6 +662,26 @@ def test_the_runtimes_own_words_cannot_be_emitted(runtime: Runtime) -> None:
     runtime.manager.process("f", "agent.forged")
 
 
+def test_metadata_of_an_event_is_the_agents_but_for_the_runtimes_key(runtime: Runtime) -> None:
+    """It is stored beside the payload; who wrote an event cannot be forged."""
+
+    class Traced:
+        def __init__(self, agent_id: str) -> None: ...
+
+        def process(self, ctx: SyncAgentContext, message: Any) -> object:
+            return ctx.emit("traced", {"n": 1}, metadata=message).version
+
+    runtime.register("traced", Traced)
+    runtime.manager.start_agent(AgentSpec(id="m", type="traced"), wait="running")
+    runtime.manager.process("m", {"trace": "t-1"})
+    (event,) = runtime.events("m", "traced")
+    assert (event.payload, event.metadata) == ({"n": 1}, {"trace": "t-1"})
+    for refused in ({"module": "runtime"}, [1]):
+        with pytest.raises(AgentFailedError, match="UnserialisableError"):
+            runtime.manager.process("m", refused)
+    assert runtime.events("m", "traced") == [event]
+
+
 def test_what_start_returns_is_the_result(runtime: Runtime) -> None:
     """Shown in AgentInfo, as that of ctx.complete is."""
 

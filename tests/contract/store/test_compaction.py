@@ -235,7 +235,6 @@ def snapshot(store: RedisStore, fence: str, version: int) -> None:
 
 
 @pytest.mark.spec(111)
-@pytest.mark.pain("P24")
 def test_an_agents_events_are_kept_from_its_oldest_snapshot_on(store: RedisStore, raw: redis.Redis) -> None:
     """None without a snapshot, and of several the oldest kept one decides, damaged or not."""
     fence = run(store)
@@ -297,6 +296,20 @@ def test_recovery_needs_no_removed_event_or_fails_loudly(
     else:
         with pytest.raises(EventIntegrityError, match="damaged at version 1"):
             recover_agent_state(Recovery(store, claimed, StateCode("counter")), agent)
+
+
+@pytest.mark.spec(111)
+def test_a_summary_never_stands_in_for_an_event_of_recovery(store: RedisStore) -> None:
+    """Even where it covers exactly the missing version: people may read it, recovery fails with the position."""
+    store.events.append(AGENT, ticks(1))
+    taken = claim(store)
+    store.save_snapshot(AGENT, taken.record.fence, {"seen": [1]}, version=Version(1), schema=1)
+    store.events.save_summary(made_up(1, stream_id=AGENT), after=Version(0))
+    assert store.events.trim_before(AGENT, 1) == 1
+    assert [event.type for event in store.events.read(AGENT)] == ["event.summary"]
+    recovery = Recovery(store, replace(taken, snapshot=None, events=()), StateCode("counter"))
+    with pytest.raises(EventIntegrityError, match="damaged at version 1"):
+        recover_agent_state(recovery, Counter())
 
 
 def test_trimming_is_off_unless_it_is_wanted(store: RedisStore) -> None:

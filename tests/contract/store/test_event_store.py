@@ -8,21 +8,24 @@ from typing import cast
 
 import pytest
 
+from ares_celery.clock import to_datetime
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     EventStoreClosedError,
+    EventTooLargeError,
+    InvalidSettingError,
     StreamNotFoundError,
     UnserialisableError,
     VersionConflictError,
 )
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentSpec
 from ares_celery.model.command import Register
 from ares_celery.model.event import ANY, EMPTY, Event, ExpectedVersion, NewEvent, ReadOptions
 from ares_celery.store.base import EventStore
 from ares_celery.store.redis.store import RedisStore
-from tests.contract.store.acting import act, record_of, ticks
-from tests.contract.store.backends import Backend
+from tests.contract.store.acting import AGENT, act, record_of, run, run_namespace, ticks
+from tests.contract.store.backends import Backend, LosingDriver
 
 pytestmark = pytest.mark.contract
 
@@ -48,6 +51,7 @@ def test_an_append_demands_the_expected_version(events: EventStore) -> None:
         events.append(STREAM, ticks(4), ExpectedVersion(2))
     assert (conflict.value.expected, conflict.value.actual) == (2, 3)
     assert events.stream_version(STREAM) == 3
+    assert versions(events.read(STREAM)) == [1, 2, 3]
     assert versions(events.append(STREAM, ticks(4, 5), ExpectedVersion(3))) == [4, 5]
 
 
@@ -170,6 +174,31 @@ def test_a_megabyte_makes_the_round_trip(events: EventStore) -> None:
     text = "ä" * ((RuntimeConfig().max_event_bytes - len('{"text":""}')) // 2)
     events.append(STREAM, [NewEvent("large", {"text": text})])
     assert events.read(STREAM)[0].payload["text"].encode() == text.encode()
+
+
+@pytest.mark.spec(105)
+def test_a_byte_more_is_refused_before_anything_is_sent(backend: Backend) -> None:
+    """From outside and by an incarnation, alone and in a batch; the batch's other events are not stored either."""
+    driver = LosingDriver(backend.client())
+    store = run_namespace(backend.open(driver=driver))
+    fence, limit = run(store), store.config.max_event_bytes
+    large = NewEvent("large", {"text": "x" * (limit + 1 - len('{"text":""}'))})
+    sent = driver.sent
+    for batch in ([large], [*ticks(1), large]):
+        with pytest.raises(EventTooLargeError):
+            store.events.append(STREAM, batch)
+        with pytest.raises(EventTooLargeError) as refused:
+            store.append(AGENT, fence, batch, op="op", expected=Version(1))
+        assert (refused.value.size, refused.value.limit) == (limit + 1, limit)
+    assert driver.sent == sent
+    assert store.events.stream_version(STREAM) == 0
+    assert store.events.stream_version(AGENT) == 1
+
+
+def test_a_time_without_zone_is_refused() -> None:
+    """It would mean another moment on each machine."""
+    with pytest.raises(InvalidSettingError, match="zone"):
+        ReadOptions(since=to_datetime(0).replace(tzinfo=None))
 
 
 def test_an_agent_that_takes_over_a_stream_goes_on_with_its_versions(store: RedisStore, backend: Backend) -> None:

@@ -66,6 +66,8 @@ def _meaning(info: AgentInfo) -> str:  # noqa: PLR0911 - one line a state
             return _registered(info)
         case _ if info.waiting_on == "group":
             return f": it waits for group {info.group}, which is being restarted"
+        case "starting" | "resurrecting" if info.waiting_on == "schema":
+            return ": newer code has written its state, so it waits for a worker with that code"
         case "starting" if info.waiting_on == "slot":
             return ": it waits for a worker with a free slot"
         case "running":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -16,20 +17,28 @@ from ares_celery import (
     AgentState,
     AresError,
     CheckpointEnvelope,
+    ConversationMessage,
     Event,
     Execution,
     Manager,
+    MemoryManager,
     ProcessTimeoutError,
     ReadOptions,
     Runtime,
     RuntimeConfig,
     RuntimeSnapshot,
+    SnapshotStore,
     StatefulAgent,
     SyncAgentContext,
+    Violation,
     agent,
     connect,
     decode_checkpoint,
     encode_checkpoint,
+    find_violations,
+    integrity_digest,
+    upcaster,
+    worker_snapshot_store,
 )
 
 
@@ -71,6 +80,28 @@ def make(agent_id: str, **config: object) -> Agent:
 stateful: StatefulAgent = Typed("a")
 
 
+@upcaster("typed", from_version=1)
+def with_a_limit(state: dict[str, Any]) -> dict[str, Any]:
+    """From one schema to the next."""
+    return {"limit": 1, **state}
+
+
+class OwnSnapshots:
+    """A user's own store."""
+
+    def save(self, agent_id: str, state: Mapping[str, Any]) -> None: ...
+
+    def load(self, agent_id: str) -> Mapping[str, Any] | None: ...
+
+    def delete(self, agent_id: str) -> None: ...
+
+
+@worker_snapshot_store
+def own_snapshots() -> SnapshotStore:
+    """The hook of a worker."""
+    return OwnSnapshots()
+
+
 def use() -> None:
     """The Manager's methods with their types."""
     config = RuntimeConfig(lease_ttl=timedelta(seconds=8), heartbeat_interval="2s")
@@ -100,6 +131,10 @@ def use() -> None:
         assert manager.get_agent_dag("evolution") == encoded
         shown: RuntimeSnapshot = manager.introspect()
         assert shown.activity[0].time <= shown.time
+        memory: MemoryManager = manager.with_snapshot_store(OwnSnapshots()).memory
+        memory.add_message("a", memory.open_session("a"), ConversationMessage("user", "hello", turn_id="t"))
+        violations: list[Violation] = find_violations(events, stream_version=events[-1].version)
+        assert integrity_digest(events), violations
     connect(namespace="shop").notify_agent_dead("a", "no answer", epoch=info.epoch)
     any_runtime: Runtime = connect(namespace="shop")
     any_runtime.stop_agent("a")

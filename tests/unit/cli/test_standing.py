@@ -65,6 +65,7 @@ def test_a_parked_agent_is_said_to_be_parked_whatever_was_asked(monkeypatch: pyt
         (agent("a", AgentState.STOPPING, desired=Desired.PAUSED), ["is stopping; then it rests"]),
         (agent("a", AgentState.STOPPING), ["is stopping; then its next incarnation starts"]),
         (agent("a", AgentState.STARTING, waiting_on="slot"), ["is starting", "free slot"]),
+        (agent("a", AgentState.STARTING, waiting_on="schema"), ["is starting", "newer code"]),
         (agent("a", AgentState.RESURRECTING, waiting_on="group", group="g"), ["is resurrecting", "waits for group g"]),
         (agent("a", AgentState.RUNNING, worker="w@h", pid=47), ["is running", "worker w@h, pid 47"]),
         (agent("a", AgentState.REGISTERED), ["is registered", "`ares runtime start`"]),

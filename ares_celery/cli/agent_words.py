@@ -66,10 +66,8 @@ def _meaning(info: AgentInfo) -> str:  # noqa: PLR0911 - one line a state
             return _registered(info)
         case _ if info.waiting_on == "group":
             return f": it waits for group {info.group}, which is being restarted"
-        case "starting" | "resurrecting" if info.waiting_on == "schema":
-            return ": newer code has written its state, so it waits for a worker with that code"
-        case "starting" if info.waiting_on == "slot":
-            return ": it waits for a worker with a free slot"
+        case "starting" | "resurrecting":
+            return _unclaimed(info)
         case "running":
             process = f", pid {info.pid}" if info.pid else ""
             return f" (incarnation {info.incarnation}, worker {info.worker or '-'}{process})"
@@ -85,6 +83,13 @@ def _meaning(info: AgentInfo) -> str:  # noqa: PLR0911 - one line a state
             return _parked(info)
         case _:
             return ""
+
+
+def _unclaimed(info: AgentInfo) -> str:
+    if info.waiting_on == "schema":
+        return ": newer code has written its state, so it waits for a worker with that code"
+    waits = info.state.value == "starting" and info.waiting_on == "slot"
+    return ": it waits for a worker with a free slot" if waits else ""
 
 
 def _registered(info: AgentInfo) -> str:

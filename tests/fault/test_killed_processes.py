@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,7 +166,8 @@ def test_pools_of_agents_are_whole_again_after_a_quarter_of_each_was_killed(flee
             is_doomed = number % 4 == 0
             agent_id, queue = f"p{size}-{number}", f"q{size}" if is_doomed else None
             (killed if is_doomed else spared).append(agent_id)
-            fleet.manager.start_agent(AgentSpec(id=agent_id, type="ticker", queue=queue, config={"every": 1.0}))
+            kind: dict[str, Any] = {"type": "ticker", "config": {"every": 1.0}} if is_doomed else {"type": "idler"}
+            fleet.manager.start_agent(AgentSpec(id=agent_id, queue=queue, **kind))
     for agent_id in (*killed, *spared):
         fleet.until(agent_id, "running", timeout=60)
     fleet.worker("standby", [f"q{size}" for size in POOLS], slots=sum(POOLS))
@@ -183,8 +185,9 @@ def test_pools_of_agents_are_whole_again_after_a_quarter_of_each_was_killed(flee
     assert {entry.operation for entry in fleet.manager.audit(limit=1_000)} == {"start", "runtime.start"}
     assert {(infos[one].incarnation, infos[one].restarts, infos[one].worker) for one in spared} == {(1, 0, "rest@host")}
     assert (len(killed), len(spared)) == (52, 156)
-    for agent_id in killed:
-        fleet.until_ticks(agent_id, fleet.ticks(agent_id))
+    ticks = {agent_id: fleet.ticks(agent_id) for agent_id in killed}
+    for agent_id, before in ticks.items():
+        fleet.until_ticks(agent_id, before)
         fleet.check_streams(agent_id)
 
 

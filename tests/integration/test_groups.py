@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ares_celery import AgentContext, AgentSpec
+from ares_celery.celery_app.control_tasks import CONTROLS, as_json, call_control
 from ares_celery.errors import GroupNotFoundError, InvalidSettingError, OperationNotSupportedError
 from ares_celery.ids import AgentId
 from ares_celery.supervision.sweep import Sweeper
@@ -253,6 +254,24 @@ def test_a_group_is_defined_anew_and_deleted_with_care(runtime: Runtime, redis_s
     assert [told[0][1], told[2][1]] == ["me", "me"]
     client = redis_server.client()
     assert leaked_keys(client, runtime.store.namespace) == []
+
+
+def test_services_define_and_read_groups_by_task(runtime: Runtime) -> None:
+    """JSON in, JSON out; a message that comes twice defines once."""
+    controls = {control.method: control for control in CONTROLS}
+
+    def call(name: str, task_id: str, /, **kwargs: Any) -> Any:
+        return as_json(call_control(controls[name], cast("Any", runtime), task_id, (), kwargs))
+
+    given = {"name": "g", "strategy": "one_for_all", "max_restarts": 2, "period": "30s"}
+    defined = [call("define_group", "t1", **given) for _ in range(2)]
+    assert defined[0] == defined[1] == call("get_group", "t2", name="g")
+    assert (defined[0]["strategy"], defined[0]["period"], defined[0]["members"]) == ("one_for_all", "PT30S", [])
+    assert [group["name"] for group in call("list_groups", "t3")] == ["g"]
+    call("delete_group", "t4", name="g")
+    assert call("list_groups", "t5") == []
+    told = [(entry.operation, entry.actor) for entry in runtime.manager.audit() if entry.operation.startswith("group")]
+    assert told == [("group.define", "task t1"), ("group.delete", "task t4")]
 
 
 def test_a_group_that_nobody_defined_is_refused_with_the_cure(runtime: Runtime) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from doctest import ELLIPSIS
 
 import pytest
@@ -9,11 +11,39 @@ from sybil import Sybil
 from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
+from sybil.sybil import SybilCollection
 
-_documents = Sybil(parsers=[SkipParser(), PythonCodeBlockParser()], patterns=["*.md"])
+from tests.redis_server import NoRedisServerError, RedisServer
+
+#: Documents whose code runs agents: with a Redis of their own at ARES_REDIS_URL.
+_WITH_REDIS = ("change-settings.md", "manage-agents.md")
+_documents = Sybil(parsers=[SkipParser(), PythonCodeBlockParser()], patterns=["*.md"], excludes=_WITH_REDIS)
+_with_redis = Sybil(
+    parsers=[SkipParser(), PythonCodeBlockParser()], patterns=_WITH_REDIS, fixtures=["redis_for_documents"]
+)
 _docstrings = Sybil(parsers=[DocTestParser(optionflags=ELLIPSIS)], pattern="*.py", path="ares_celery")
 
-pytest_collect_file = (_documents + _docstrings).pytest()
+pytest_collect_file = SybilCollection([_documents, _with_redis, _docstrings]).pytest()
+
+
+@pytest.fixture(scope="session")
+def server_for_documents() -> Iterator[str]:
+    """The address of a Redis server that documents share."""
+    try:
+        server = RedisServer(appendonly=False, binary=os.environ.get("ARES_TEST_REDIS_SERVER") or None)
+    except NoRedisServerError as error:
+        if os.environ.get("ARES_REQUIRE_REDIS", "") not in {"", "0"}:
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    server.start()
+    yield server.url
+    server.close()
+
+
+@pytest.fixture
+def redis_for_documents(server_for_documents: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the code of a document find its server, as the environment of a worker does."""
+    monkeypatch.setenv("ARES_REDIS_URL", server_for_documents)
 
 
 @pytest.hookimpl(trylast=True)

@@ -91,15 +91,31 @@ def test_no_agent_is_no_agent(runtime: Runtime) -> None:
         runtime.manager.start_agent("")
 
 
-def test_an_instance_needs_a_factory(runtime: Runtime) -> None:
-    """Its next incarnation could not be made."""
+@pytest.mark.spec(8)
+def test_a_registration_without_agent_factory_or_id_is_refused_with_a_log(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each an error of its own, each logged, and nothing is listed or can be started."""
 
     class Loose:
         agent_id = "l"
 
-    with pytest.raises(NilFactoryError):
-        runtime.manager.register_agent(Loose())
+    class Nameless:
+        agent_id = ""
+
+    refused: list[tuple[type[Exception], object, Any]] = [
+        (NilAgentError, None, Loose),
+        (NilFactoryError, Loose(), None),
+        (InvalidAgentIdError, Nameless(), Nameless),
+        (InvalidAgentIdError, {"id": "", "type": "emitter"}, None),
+    ]
+    for error, agent, factory in refused:
+        caplog.clear()
+        with pytest.raises(error):
+            runtime.manager.register_agent(agent, factory)
+        assert "no agent is made" in caplog.text
     assert runtime.manager.list_agents() == []
+    assert runtime.registry.names() == ["emitter"]
 
 
 @pytest.mark.spec(56)
@@ -287,9 +303,13 @@ def test_a_stopped_runtime_starts_nothing(runtime: Runtime) -> None:
 
 @pytest.mark.spec(16)
 def test_a_second_start_on_one_handle_is_an_error(runtime: Runtime) -> None:
-    """Nothing is launched twice."""
+    """Nothing is launched twice. A start without context has no counterpart: there is no context to be absent."""
+    runtime.manager.start_agent(AgentSpec(id="e", type="emitter"), wait="running")
     with pytest.raises(RuntimeAlreadyStartedError):
         runtime.manager.start()
+    runtime.sweep()
+    assert runtime.manager.get_agent_info("e").incarnation == 1  # type: ignore[union-attr]
+    assert runtime.types("e") == ["agent.started"]
 
 
 def test_a_connected_service_may_not_stop_the_runtime(redis_server: RedisServer, namespace: str) -> None:

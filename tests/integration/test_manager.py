@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,18 @@ import pytest
 from typing_extensions import override
 
 from ares_celery import AgentContext, AgentSpec, Event, EventFilter, EventType, SyncAgentContext
+from ares_celery.background import start_detached
 from ares_celery.errors import (
     AgentAlreadyRegisteredError,
     AgentNotParkedError,
     AgentNotRunningError,
     AgentParkedError,
+    InvalidConfigError,
     InvalidSettingError,
     LLMUnavailableError,
     MCPConnectionLostError,
     RuntimeStoppedError,
+    UnknownAgentTypeError,
     VersionConflictError,
 )
 from tests.hosting import Runtime
@@ -38,6 +43,7 @@ class Plain:
     live = 0
     starts = 0
     stops = 0
+    asked = 0
 
     def __init__(self, agent_id: str) -> None:
         type(self).made += 1
@@ -60,6 +66,10 @@ class Plain:
         await ctx.emit("asked", {})
         return {"number": self.number, "total": self.total}
 
+    def is_alive(self) -> bool:
+        type(self).asked += 1
+        return True
+
     def apply(self, event: Event) -> None:
         self.total += 1
 
@@ -73,7 +83,7 @@ class Plain:
 @pytest.fixture
 def plain() -> type[Plain]:
     """A class with counts of its own."""
-    return type("OwnPlain", (Plain,), {"made": 0, "live": 0, "starts": 0, "stops": 0})
+    return type("OwnPlain", (Plain,), {"made": 0, "live": 0, "starts": 0, "stops": 0, "asked": 0})
 
 
 @pytest.fixture
@@ -133,19 +143,25 @@ def test_an_agent_registered_while_the_runtime_runs_waits_for_start_agent(runtim
 def test_a_second_registration_keeps_the_instance_and_its_next_one_is_made_anew(
     runtime: Runtime, plain: type[Plain]
 ) -> None:
-    """The factory that was registered last makes the next incarnation."""
-    run(runtime)
+    """The factory that was registered last makes the next resurrection; in the seed's form."""
 
     class Newer(Plain):
         made = 0
 
-    runtime.registry.replace("plain", Newer)
-    runtime.manager.register_agent(spec())
-    assert (plain.made, Newer.made) == (1, 0)
+    instance: Any = plain("a")
+    instance.agent_id = "a"
+    runtime.manager.register_agent(instance, plain)
+    runtime.manager.start_agent("a", wait="running")
+    number = runtime.manager.process("a", "x")["number"]
 
-    runtime.manager.restart_agent("a")
+    runtime.manager.register_agent(instance, Newer)
+    assert (runtime.manager.process("a", "x")["number"], Newer.made) == (number, 0)
+    made = plain.made
+
+    epoch = runtime.manager.get_agent_info("a").epoch  # type: ignore[union-attr]
+    runtime.manager.notify_agent_dead("a", "dead", epoch=epoch)
     runtime.until("a", "running", incarnation=2)
-    assert (plain.made, Newer.made) == (1, 1)
+    assert (plain.made, Newer.made) == (made, 1)
 
 
 @pytest.mark.spec(10)
@@ -325,6 +341,62 @@ def test_a_restart_by_hand_makes_a_new_instance_and_is_not_charged(runtime: Runt
     stats = runtime.manager.stats()
     assert (stats.total_restarts, stats.active_agents) == (1, 1)
     assert runtime.manager.process("a", "x")["number"] == 2
+    # The whole budget of one is still there for a death; the total counts both.
+    runtime.manager.notify_agent_dead("a", "dead", epoch=info.epoch)
+    info = runtime.until("a", "running", incarnation=3)
+    assert (info.restarts, info.charged, info.manual_restarts) == (1, 1, 1)
+    assert runtime.manager.stats().total_restarts == 2
+
+
+@pytest.mark.spec(29)
+def test_a_restart_that_no_factory_could_follow_is_refused_and_the_instance_goes_on(
+    runtime: Runtime, plain: type[Plain]
+) -> None:
+    """Type unknown, or a config that the factory no longer takes: an error before anything ends."""
+    run(runtime)
+    runtime.store.report_types({"other": {"open": True, "names": [], "required": []}})
+    runtime.registry._types.clear()
+    with pytest.raises(UnknownAgentTypeError, match="plain"):
+        runtime.manager.restart_agent("a")
+
+    class Pickier(Plain):
+        def __init__(self, agent_id: str, must: int) -> None: ...
+
+    runtime.registry.register("plain", Pickier)
+    with pytest.raises(InvalidConfigError, match="must"):
+        runtime.manager.restart_agent("a")
+    info = runtime.manager.get_agent_info("a")
+    assert info is not None
+    assert (info.state, info.incarnation, plain.stops) == ("running", 1, 0)
+    assert runtime.manager.process("a", "x")["number"] == 1
+    assert runtime.types("a") == ["agent.started", "asked"]
+
+
+@pytest.mark.spec(29)
+def test_a_factory_that_fails_after_a_restart_is_tried_again_and_then_parked_for_a_person(
+    runtime: Runtime, plain: type[Plain]
+) -> None:
+    """The old one has ended by then, as two never overlap; no state is lost. The first failure is a charged death."""
+    run(runtime)
+    assert runtime.manager.process("a", "x")["total"] == 1
+    broken = [True]
+
+    class Breaks(Plain):
+        def __init__(self, agent_id: str) -> None:
+            if broken[0]:
+                raise OSError("no disk")
+            super().__init__(agent_id)
+
+    runtime.registry.replace("plain", Breaks)
+    runtime.manager.restart_agent("a")
+    info = runtime.until("a", "parked", timeout=15)
+    assert (info.cause, info.charged) == ("attempts", 1)
+    assert "no disk" in info.last_error
+
+    broken[0] = False
+    runtime.manager.restart_agent("a")
+    runtime.until("a", "running")
+    assert runtime.manager.process("a", "x")["total"] == 2
 
 
 @pytest.mark.spec(31)
@@ -352,6 +424,13 @@ def test_a_paused_agent_rests_and_resumes_with_its_state(runtime: Runtime, plain
     assert info is not None
     assert (info.paused, plain.live) == (True, 0)
     runtime.manager.notify_agent_dead("a", "nothing there")
+    asked = plain.asked
+
+    def rests() -> bool:
+        runtime.sweep(judge=True)
+        return (plain.live, plain.asked, runtime.manager.get_agent_info("a").state) == (0, asked, "paused")  # type: ignore[union-attr]
+
+    assert_stays(rests, "nobody asks it, nobody revives it", seconds=0.7)  # three health intervals
     runtime.manager.send("a", "kept until it resumes")
 
     runtime.manager.resume_agent("a")
@@ -714,7 +793,8 @@ def test_of_two_restores_at_once_one_wins(runtime: Runtime, plain: type[Plain]) 
     assert sorted(outcomes) in (["conflict", "done"], ["done", "done"])
     assert (info.restarts, info.charged) == (0, 0)
     wait_until(lambda: plain.live == 1, "one instance to live")
-    assert runtime.manager.stats().active_agents == 1
+    stats = runtime.manager.stats()
+    assert (stats.active_agents, stats.total_restarts) == (1, 0)
 
 
 @pytest.mark.spec(55)
@@ -781,10 +861,10 @@ def test_five_agents_stop_with_the_runtime_each_told_once(runtime: Runtime) -> N
     ids = [f"n{number}" for number in range(5)]
     for agent_id in ids:
         run(runtime, agent_id)
-    stopper = threading.Thread(target=runtime.manager.stop_agent, args=("n0",))
-    stopper.start()
-    runtime.manager.stop()
-    stopper.join(10)
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(runtime.manager.stop_agent, "n0")
+        runtime.manager.stop()
+        stopped.result()
     assert runtime.manager.stats().active_agents == 0
     assert {info.state for info in runtime.manager.list_agents()} == {"stopped"}
     for agent_id in ids[1:]:
@@ -804,11 +884,33 @@ def test_a_stopped_runtime_holds_and_starts_again_what_ran(runtime: Runtime) -> 
 
 @pytest.mark.spec(71)
 def test_the_final_snapshot_is_taken_before_the_agent_ends(runtime: Runtime) -> None:
-    """State of the last event, although the interval was long."""
-    run(runtime)
+    """State of the last event, taken at a settled point; the code of the agent was asked, and never cancelled."""
+    told: list[str] = []
+
+    class Tells(Plain):
+        @override
+        async def start(self, ctx: AgentContext) -> None:
+            try:
+                while not ctx.stop_requested:
+                    await ctx.sleep(60)
+                told.append("asked")
+                await ctx.emit("last words", {})
+            except BaseException as error:
+                told.append(repr(error))
+                raise
+
+        @override
+        def snapshot(self) -> dict[str, object]:
+            told.append(f"snapshot {self.total}")
+            return super().snapshot()
+
+    runtime.register("tells", Tells)
+    runtime.manager.start_agent(AgentSpec(id="a", type="tells"), wait="running")
     runtime.manager.process("a", "x")
     runtime.manager.stop()
-    assert runtime.store.snapshots.load("a") == {"total": 1}
+    assert [one for one in told if one != "snapshot 0"][-2:] == ["asked", "snapshot 2"]
+    assert runtime.store.snapshots.load("a") == {"total": 2}
+    assert runtime.types("a")[-1] == "agent.stopped"
 
 
 @pytest.mark.spec(72)
@@ -822,10 +924,22 @@ def test_stop_returns_in_time_whatever_agents_do(redis_server: RedisServer, name
         def start(self, ctx: SyncAgentContext) -> None:
             hold.wait(20)
 
+    class Stubborn:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def start(self, ctx: AgentContext) -> None:
+            while not hold.is_set():
+                try:
+                    await asyncio.wait_for(asyncio.Event().wait(), 0.02)
+                except (asyncio.CancelledError, TimeoutError):
+                    continue
+
     with Runtime(redis_server.url, namespace, agent_stop_timeout="100ms", overall_stop_timeout="500ms") as runtime:
         runtime.manager.start()
         runtime.register("deaf", Deaf)
+        runtime.register("stubborn", Stubborn)
         runtime.manager.start_agent(AgentSpec(id="d", type="deaf"), wait="running")
+        runtime.manager.start_agent(AgentSpec(id="s", type="stubborn"), wait="running")
         stopper = threading.Thread(target=runtime.manager.stop, daemon=True)
         stopper.start()
         stopper.join(5)
@@ -843,8 +957,15 @@ def test_a_snapshot_that_raises_keeps_nobody_from_stopping(runtime: Runtime) -> 
         def snapshot(self) -> dict[str, object]:
             raise OSError("no state")
 
+    class Empty(Plain):
+        @override
+        def snapshot(self) -> dict[str, object]:
+            return {}
+
     runtime.register("broken", Broken)
+    runtime.register("empty", Empty)
     runtime.manager.start_agent(AgentSpec(id="b", type="broken"), wait="running")
+    runtime.manager.start_agent(AgentSpec(id="e", type="empty"), wait="running")
     run(runtime, "a")
     runtime.manager.process("a", "x")
     runtime.manager.stop()
@@ -854,17 +975,50 @@ def test_a_snapshot_that_raises_keeps_nobody_from_stopping(runtime: Runtime) -> 
 
 @pytest.mark.spec(75)
 def test_stats_count_active_agents_restarts_and_uptime(runtime: Runtime) -> None:
-    """Two running, one stopped; uptime grows while it runs and stands still afterwards."""
-    for agent_id in "abc":
+    """Two running, one stopped; paused and never started ones apart; uptime grows while it runs, then stands still."""
+    for agent_id in "abcp":
         run(runtime, agent_id)
     runtime.manager.stop_agent("c")
+    runtime.manager.pause_agent("p")
+    runtime.until("p", "paused")
+    runtime.manager.register_agent(spec("never"))
+    runtime.manager.restart_agent("a")
+    runtime.until("a", "running", incarnation=2)
     stats = runtime.manager.stats()
-    assert (stats.active_agents, stats.by_state) == (2, {"running": 2, "stopped": 1})
+    assert (stats.active_agents, stats.paused_agents, stats.registered_agents) == (2, 1, 1)
+    assert stats.by_state == {"running": 2, "stopped": 1, "paused": 1, "registered": 1}
+    assert stats.total_restarts == 1
     wait_until(lambda: runtime.manager.stats().uptime > stats.uptime, "uptime to grow")
     runtime.manager.stop()
     frozen = runtime.manager.stats().uptime
     assert frozen > stats.uptime
     assert runtime.manager.stats().uptime == frozen
+    # The next run is counted for itself, and freezes at its own end.
+    runtime.manager.start()
+    assert timedelta(0) < runtime.manager.stats().uptime < frozen
+    runtime.manager.stop()
+    assert timedelta(0) < runtime.manager.stats().uptime < frozen
+
+
+@pytest.mark.spec(77)
+def test_detached_work_is_counted_by_label_until_it_ends(runtime: Runtime) -> None:
+    """Of this process as it is, of the others as they said; absent at zero; the map is a copy."""
+    assert runtime.manager.stats().background_tasks == {}
+    hold = threading.Event()
+    threads = [start_detached("unit-tidying", lambda: hold.wait(20)) for _ in range(2)]
+    runtime.store.report_hosts("another", "w@there")
+    runtime.store.report_background("another", {"unit-tidying": 1, "compaction": 1})
+
+    stats = runtime.manager.stats()
+    assert stats.background_tasks == {"unit-tidying": 3, "compaction": 1}
+    stats.background_tasks.clear()
+    assert runtime.manager.stats().background_tasks == {"unit-tidying": 3, "compaction": 1}
+
+    runtime.store.report_background("another", {})
+    hold.set()
+    for thread in threads:
+        thread.join(10)
+    assert runtime.manager.stats().background_tasks == {}
 
 
 @pytest.mark.spec(76)

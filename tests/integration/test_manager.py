@@ -773,9 +773,19 @@ def test_a_restart_while_resurrecting_leaves_exactly_one_instance(runtime: Runti
 
 @pytest.mark.spec(51)
 @pytest.mark.spec(57)
-def test_of_two_restores_at_once_one_wins(runtime: Runtime, plain: type[Plain]) -> None:
-    """The other gets a conflict; one live instance; no restart is counted."""
-    run(runtime)
+def test_of_two_restores_at_once_one_wins(runtime: Runtime) -> None:
+    """The other gets a conflict, as the first is under way; one live instance; no restart is counted."""
+    both_asked = threading.Event()
+
+    class Reluctant(Plain):
+        made = live = 0
+
+        @override
+        async def stop(self, ctx: AgentContext) -> None:
+            await asyncio.to_thread(both_asked.wait, 5)
+
+    runtime.register("reluctant", Reluctant)
+    runtime.manager.start_agent(AgentSpec(id="a", type="reluctant"), wait="running")
     outcomes: list[str] = []
 
     def restore(_: int) -> None:
@@ -787,14 +797,15 @@ def test_of_two_restores_at_once_one_wins(runtime: Runtime, plain: type[Plain]) 
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(restore, range(2)))
+    both_asked.set()
 
     info = runtime.until("a", "running", incarnation=2)
-    # Two that did not overlap both succeed, one after the other.
-    assert sorted(outcomes) in (["conflict", "done"], ["done", "done"])
-    assert (info.restarts, info.charged) == (0, 0)
-    wait_until(lambda: plain.live == 1, "one instance to live")
+    assert sorted(outcomes) == ["conflict", "done"]
+    assert (info.incarnation, info.restarts, info.charged) == (2, 0, 0)
+    wait_until(lambda: Reluctant.live == 1, "one instance to live")
     stats = runtime.manager.stats()
     assert (stats.active_agents, stats.total_restarts) == (1, 0)
+    assert len(runtime.events("a", "failover.completed")) == 1
 
 
 @pytest.mark.spec(55)

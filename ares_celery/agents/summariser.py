@@ -11,7 +11,7 @@ from ares_celery.errors import InvalidSettingError
 from ares_celery.model.event import Event
 from ares_celery.model.summary import Summary
 
-__all__ = ["Summariser", "check_summariser", "registered_summariser", "summariser"]
+__all__ = ["Summariser", "check_summariser", "forget_summariser", "registered_summariser", "summariser"]
 
 
 class Summariser(Protocol):
@@ -59,6 +59,7 @@ def summariser(function: S) -> S:
         ...     return f"{summary.event_count} events, {summary.outcome}"
         >>> registered_summariser() is in_short
         True
+        >>> forget_summariser()
     """
     check_summariser(function)
     with _registered.lock:
@@ -70,6 +71,12 @@ def registered_summariser() -> Summariser | None:
     """The function that this process uses; None = the runtime's own text."""
     with _registered.lock:
         return _registered.function
+
+
+def forget_summariser() -> None:
+    """Lets the runtime write the summaries of this process again."""
+    with _registered.lock:
+        _registered.function = None
 
 
 def check_summariser(function: object) -> None:

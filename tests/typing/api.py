@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from ares_celery import (
+    BEGINNING,
     Agent,
     AgentContext,
     AgentFailedError,
@@ -19,6 +20,7 @@ from ares_celery import (
     CheckpointEnvelope,
     ConversationMessage,
     Event,
+    EventFilter,
     Execution,
     Manager,
     MemoryManager,
@@ -29,6 +31,8 @@ from ares_celery import (
     RuntimeSnapshot,
     SnapshotStore,
     StatefulAgent,
+    Subscription,
+    Summary,
     SyncAgentContext,
     Violation,
     agent,
@@ -37,6 +41,7 @@ from ares_celery import (
     encode_checkpoint,
     find_violations,
     integrity_digest,
+    summariser,
     upcaster,
     worker_snapshot_store,
 )
@@ -48,7 +53,7 @@ class Typed:
         self.agent_id, self.limit = agent_id, limit
 
     async def start(self, ctx: AgentContext) -> None:
-        event: Event = await ctx.emit("began", {"limit": self.limit})
+        event: Event = await ctx.emit("began", {"limit": self.limit}, metadata={"trace": "t-1"})
         ctx.logger.info("version %s", event.version)
         while not ctx.stop_requested:
             await ctx.sleep(1)
@@ -102,6 +107,12 @@ def own_snapshots() -> SnapshotStore:
     return OwnSnapshots()
 
 
+@summariser
+def in_short(summary: Summary, events: Iterable[Event]) -> str:
+    """A summariser of a user's own."""
+    return f"{summary.outcome}: {sum(1 for _ in events)}"
+
+
 def use() -> None:
     """The Manager's methods with their types."""
     config = RuntimeConfig(lease_ttl=timedelta(seconds=8), heartbeat_interval="2s")
@@ -124,6 +135,12 @@ def use() -> None:
         events = manager.events.read("a", ReadOptions(from_version=1, limit=10, direction="descending"))
         first: Event = events[0]
         manager.stop_agent("a", force=True, reason=first.type)
+        with manager.events.subscribe(EventFilter(streams=["a"]), cursor=BEGINNING) as subscription:
+            following: Subscription = subscription
+            newest: Event | None = following.poll(timeout=timedelta(seconds=1))
+            cursor: str = following.cursor
+        summary: Summary | None = manager.compact("a", summariser=in_short)
+        assert newest or cursor or summary
         execution: Execution | None = manager.checkpoints.load("a", "import")
         envelope: CheckpointEnvelope = execution.envelope if execution else decode_checkpoint({"rows": 7})
         encoded: dict[str, Any] = encode_checkpoint(envelope)

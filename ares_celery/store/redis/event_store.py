@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
@@ -31,6 +32,7 @@ class RedisEventStore(RedisSummaryStore):
 
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound)
+        self._lock = threading.Lock()
         self._subscriptions: WeakSet[RedisSubscription] = WeakSet()
 
     def append(
@@ -87,12 +89,15 @@ class RedisEventStore(RedisSummaryStore):
         subscription = RedisSubscription(
             following, self._bound.listening(), namespace=keys.namespace, clock=self._bound.clock
         )
-        self._subscriptions.add(subscription)
+        with self._lock:
+            self._subscriptions.add(subscription)
         return subscription
 
     def end_subscriptions(self) -> None:
         """Closes those that are open."""
-        for subscription in list(self._subscriptions):
+        with self._lock:
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
             subscription.close()
 
     def _now(self, wanted: EventFilter) -> CursorState:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from ares_celery.agents.summariser import forget_summariser, registered_summariser, summariser
 from ares_celery.clock import to_datetime
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -397,6 +398,24 @@ def test_a_summariser_of_ones_own_writes_the_text(store: RedisStore) -> None:
     assert summary is not None
     assert summary.text == f"active: {sum(range(2_996))}"
     assert (summary.event_count, summary.metadata) == (2_996, {})
+
+
+def test_the_registered_summariser_is_asked_where_none_is_given(store: RedisStore) -> None:
+    """As the workers do it; one that is given comes first."""
+    store.events.append(STREAM, ticks(*range(20)))
+    store.events.append("other", ticks(*range(20)))
+
+    @summariser
+    def registered(summary: Summary, events: Iterable[Event]) -> str:
+        return "registered"
+
+    try:
+        compactor = Compactor(store.events, store.config)
+        texts = [made.text for name in (STREAM, "other") if (made := compactor.compact(name))]
+    finally:
+        forget_summariser()
+    assert registered_summariser() is None
+    assert texts == ["registered", "registered"]
 
 
 def raising(summary: Summary, events: Iterable[Event]) -> str:

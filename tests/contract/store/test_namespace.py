@@ -9,11 +9,13 @@ from datetime import timedelta
 import pytest
 import redis
 
+from ares_celery.clock import to_datetime
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import NamespaceMismatchError
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import RuntimeState
 from ares_celery.model.command import Complete, Deadline, Stop
+from ares_celery.model.summary import Summary
 from ares_celery.store.base import Reply
 from ares_celery.store.redis import namespace_calls
 from ares_celery.store.redis.keys import RUNTIME, Keys
@@ -234,6 +236,9 @@ def test_every_key_has_an_end_or_an_owner(store: RedisStore, raw: redis.Redis) -
     append(store, fence, 1, expected=1)
     store.save_snapshot(AGENT, fence, {"n": 1}, version=store.events.stream_version(AGENT), schema=0)
     store.events.append("stream-without-record", ticks(1))
+    moment = to_datetime(1)
+    summary = Summary("s1", AGENT, "", 1, Version(1), Version(1), moment, moment)
+    store.events.save_summary(summary, after=Version(0))
     store.send(AGENT, 1, message_id="m1", wants_reply=True)
     store.send(AGENT, 1, message_id="m2", wants_reply=True)
     store.reply(AGENT, fence, store.inbox(AGENT)[0], Reply("m1", 1))
@@ -244,7 +249,7 @@ def test_every_key_has_an_end_or_an_owner(store: RedisStore, raw: redis.Redis) -
     store.report_hosts("p1", "agents@a")
     store.report_types({"counter": {}})
     kinds = {kind_of(key) for key in namespace_keys(raw, store.namespace)}
-    assert {"agent", "events", "snapshots", "inbox", "message", "reply", "op", "process", "types"} <= kinds
+    assert {"agent", "events", "summaries", "snapshots", "inbox", "message", "reply", "op", "process", "types"} <= kinds
     assert leaked_keys(raw, store.namespace, also_owned=OWNED) == []
     neighbour = f"{store.namespace}x"
     raw.set(f"{{{neighbour}}}:meta", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from ares_celery import (
@@ -17,6 +17,7 @@ from ares_celery import (
     AgentSpec,
     AgentState,
     AresError,
+    AuditEntry,
     CheckpointEnvelope,
     ConversationMessage,
     Event,
@@ -113,6 +114,11 @@ def in_short(summary: Summary, events: Iterable[Event]) -> str:
     return f"{summary.outcome}: {sum(1 for _ in events)}"
 
 
+def some_instant() -> datetime:
+    """An aware instant."""
+    raise NotImplementedError
+
+
 def use() -> None:
     """The Manager's methods with their types."""
     config = RuntimeConfig(lease_ttl=timedelta(seconds=8), heartbeat_interval="2s")
@@ -141,6 +147,17 @@ def use() -> None:
             cursor: str = following.cursor
         summary: Summary | None = manager.compact("a", summariser=in_short)
         assert newest or cursor or summary
+        info = manager.update_agent("a", config={"limit": 4}, apply="restart", merge=True, reason="why", actor="me")
+        config = manager.set_config({"lease_ttl": timedelta(seconds=20), "chaos": "true"}, reason="why")
+        entries: list[AuditEntry] = manager.audit("a", since=some_instant(), limit=10)
+        assert entries[0].changed, config.lease_ttl
+        labels: dict[str, int] = manager.stats().background_tasks
+        assert labels
+    with Manager.local(config, redis_url="redis://127.0.0.1:6379/0") as local:
+        local.start()
+        local.register_agent(Typed("b"), Typed).wait("running", timeout=5)
+        local.restore_agent("b", lambda: Typed("b"))
+        local.stop()
         execution: Execution | None = manager.checkpoints.load("a", "import")
         envelope: CheckpointEnvelope = execution.envelope if execution else decode_checkpoint({"rows": 7})
         encoded: dict[str, Any] = encode_checkpoint(envelope)

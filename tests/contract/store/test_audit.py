@@ -12,7 +12,7 @@ from ares_celery.clock import instant_from
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentSpec, RuntimeState
 from ares_celery.model.audit import AuditNote
-from ares_celery.model.command import Delete, Die, Pause, Reconcile, Start, Stop, Update
+from ares_celery.model.command import Delete, Die, Pause, Reconcile, Release, Start, Stop, Update
 from ares_celery.model.restart import DeathCause
 from ares_celery.store.base import CommitConflict
 from ares_celery.store.redis.audit_calls import AUDIT_LENGTH
@@ -85,6 +85,9 @@ def test_a_change_that_lost_its_race_is_not_noted(store: RedisStore) -> None:
 
 def test_what_nobody_asked_for_is_not_noted(store: RedisStore) -> None:
     """The runtime's own verdicts are events; a death that somebody reports has that somebody's name."""
+    released = AgentId("c")
+    act(store, Release(actor="its worker", fence=run(store, released)), released)
+    assert told(store, released) == []
     run(store)
     act(store, Die("crash", epoch=record_of(store).epoch, cause=DeathCause.CRASH, proof=True))
     act(store, Reconcile("the runtime's state changed"))
@@ -112,8 +115,8 @@ def test_entries_outlive_their_agent(store: RedisStore) -> None:
     act(store, Stop("", "bob", force=True))
     read = store.read(AGENT)
     plan = plan_for(store, read, Delete("tidy", "bob"))
-    for _ in range(2):
-        store.commit(plan, read, op="rm-1")
+    for op in ("rm-1", "rm-1", "rm-2"):
+        store.commit(plan, read, op=op)
     assert store.read(AGENT).record is None
     assert told(store) == [
         ("start", "ann@desk", "starting"),

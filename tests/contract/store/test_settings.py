@@ -12,8 +12,10 @@ import redis
 
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import InvalidSettingError, NamespaceMismatchError
+from ares_celery.model.audit import AuditNote
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.live_settings import FRESH_SECONDS
+from ares_celery.store.redis.settings_calls import write_settings
 from ares_celery.store.redis.store import RedisStore
 from tests.contract.store.acting import AGENT, claim, run_namespace, start, take
 from tests.contract.store.backends import Backend
@@ -83,6 +85,19 @@ def test_a_repeated_operation_changes_once(backend: Backend) -> None:
     store.set_config({"lease_ttl": "20s"}, op="op-1")
     store.set_config({"lease_ttl": "30s"}, op="op-2")
     assert seconds(store.set_config({"lease_ttl": "20s"}, op="op-1")) == 30
+    assert len(store.audit()) == 2
+
+
+def test_the_very_same_write_twice_is_one(backend: Backend) -> None:
+    """Whatever was written in between: the op id is known to the script itself."""
+    store = backend.open()
+    note = AuditNote(operation="config.set")
+    keys, client = store._bound.keys, store._bound.client
+    first = write_settings(keys, generation="0", data=b'{"snapshots_kept": 5}', op="op-1", note=note)
+    assert client.run(first)
+    store.set_config({"snapshots_kept": 7}, op="op-2")
+    assert client.run(first)
+    assert store.refresh_config().snapshots_kept == 7
     assert len(store.audit()) == 2
 
 

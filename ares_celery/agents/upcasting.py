@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from ares_celery.errors import AgentSignal, AgentTypeError, StateUpcastError
+from ares_celery.errors.wording import describe_error
 
 __all__ = ["UPCASTERS", "Upcaster", "Upcasters", "upcaster"]
 
@@ -50,7 +51,7 @@ class Upcasters:
             except AgentSignal:
                 raise
             except BaseException as error:
-                problem = error.problem if isinstance(error, AgentTypeError) else f"{type(error).__name__}: {error}"
+                problem = error.problem if isinstance(error, AgentTypeError) else describe_error(error)
                 raise StateUpcastError(
                     agent_id=agent_id, type=agent_type, from_version=version, to_version=version + 1, problem=problem
                 ) from error

@@ -22,6 +22,7 @@ from ares_celery.errors import (
     StoreUnavailableError,
     UnserialisableError,
 )
+from ares_celery.errors.wording import message_of
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.async_context import AsyncContext
 from ares_celery.runtime.context import OUTAGE_PAUSE
@@ -57,7 +58,7 @@ class _ContainedExit(Exception):
     """Carries a SystemExit or KeyboardInterrupt of user code past asyncio, which would end the whole loop."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
+        super().__init__(message_of(error))
         self.error = error
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ares_celery.background import counted_work
+from ares_celery.errors.wording import describe_error
 
 __all__ = ["LOOKUP_LIMIT", "Answer", "BoundedCalls"]
 
@@ -40,45 +40,46 @@ class BoundedCalls:
         """Waits ``limit`` seconds for each call."""
         self.limit = limit
         self._lock = threading.Lock()
-        self._open = 0
+        self._hanging: set[_Call] = set()
 
     def call(self, function: Callable[..., T], *args: object) -> Answer[T]:
-        """Calls the function; whatever it does, this returns."""
-        future = self.submit(function, *args)
-        done = threading.Event()
-        future.add_done_callback(lambda _: done.set())
-        done.wait(self.limit)
-        return self.answer_of(future)
+        """Calls the function; whatever it does, this returns.
 
-    def submit(self, function: Callable[..., T], *args: object) -> Future[T]:
-        """Begins the call on a daemon thread; the future has what it gave or raised."""
-        future: Future[T] = Future()
+        Any number may run at once, as a caller waits for each; only those that were given up count as hanging.
+        """
         with self._lock:
-            if self._open >= _MOST_HANGING:
-                future.set_exception(TimeoutError(f"{self._open} earlier calls have not returned"))
-                return future
-            self._open += 1
+            if len(self._hanging) >= _MOST_HANGING:
+                return Answer(None, f"TimeoutError: {len(self._hanging)} earlier calls have not returned")
+        made = _Call(function, args)
+        threading.Thread(target=self._run, args=(made,), name="ares-bounded-call", daemon=True).start()
+        if not made.done.wait(self.limit):
+            with self._lock:
+                if not made.done.is_set():
+                    self._hanging.add(made)
+                    return Answer(None, f"it did not return within {self.limit:g} s")
+        return Answer(made.value, made.problem)
 
-        def run() -> None:
-            try:
-                with counted_work("bounded-call"):
-                    value = function(*args)
-            except BaseException as error:  # noqa: BLE001 - somebody else's code
-                future.set_exception(error)
-            else:
-                future.set_result(value)
-            finally:
-                with self._lock:
-                    self._open -= 1
+    def _run(self, made: _Call) -> None:
+        with counted_work("bounded-call"):
+            made.run()
+        with self._lock:
+            made.done.set()
+            self._hanging.discard(made)
 
-        threading.Thread(target=run, name="ares-bounded-call", daemon=True).start()
-        return future
 
-    def answer_of(self, future: Future[T]) -> Answer[T]:
-        """What the call gave so far; not to have returned is a problem too."""
-        if not future.done():
-            return Answer(None, f"it did not return within {self.limit:g} s")
-        error = future.exception()
-        if error is not None:
-            return Answer(None, f"{type(error).__name__}: {error}"[:1_000])
-        return Answer(future.result())
+class _Call:
+    """One call; what it raised becomes text on its own thread, as the exception is somebody else's code too."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[object, ...]) -> None:
+        self._function = function
+        self._args = args
+        self.done = threading.Event()
+        self.value: Any = None
+        self.problem = ""
+
+    def run(self) -> None:
+        try:
+            self.value = self._function(*self._args)
+        except BaseException as error:  # noqa: BLE001 - somebody else's code
+            # Never empty: that would be an answer.
+            self.problem = describe_error(error)[:1_000]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final, cast
 
 from ares_celery.model.command import Finding
@@ -18,6 +19,8 @@ __all__ = ["SESSION_CREATED", "Cognition", "build_cognitive_state"]
 log = logging.getLogger(__name__)
 #: The event of an agent that says which session it is in, in ``session_id``; the last one counts.
 SESSION_CREATED: Final = "session.created"
+#: Messages of one session that recovery hands over; whoever gives more, perhaps without end, gives none.
+_MOST_MESSAGES: Final = 100_000
 
 
 class Cognition:
@@ -64,19 +67,14 @@ class Cognition:
 
     def history(self, agent_id: str, session_id: str, found: list[Finding]) -> list[dict[str, Any]]:
         """The session's messages as JSON values; empty when there are none, or nobody can tell."""
-        given: object = self._ask("messages", found, agent_id, session_id)
-        if given is None:
-            return []
-        try:
-            messages = [_as_state(message) for message in cast("Sequence[object]", given)]
-        except (TypeError, ValueError) as error:
-            self._degraded("messages", f"it returned no messages: {error}", found)
-            return []
-        return messages
+        return self._ask("messages", found, agent_id, session_id, read=_messages) or []
 
-    def _ask(self, method: str, found: list[Finding], *args: str) -> Any:  # noqa: ANN401 - a user's code gives anything
+    def _ask(
+        self, method: str, found: list[Finding], *args: str, read: Callable[[Any], Any] = lambda given: given
+    ) -> Any:  # noqa: ANN401 - a user's code gives anything
         self._handed_over.wait(self._calls.limit)
-        value, problem = self._calls.call(lambda: getattr(self._memory, method)(*args))
+        # Read on the call's own thread: what it gives may be lazy, and then reading it is somebody else's code too.
+        value, problem = self._calls.call(lambda: read(getattr(self._memory, method)(*args)))
         if problem:
             self._degraded(method, problem, found)
         return value
@@ -85,6 +83,14 @@ class Cognition:
         log.error("memory manager %s: %s: %s; recovery goes on without", self._name, method, problem)
         payload = {"part": "memory", "name": self._name, "operation": method, "problem": problem}
         found.append(Finding(EventType.RECOVERY_DEGRADED, payload, "memory_failures"))
+
+
+def _messages(given: Iterable[object] | None) -> list[dict[str, Any]]:
+    """The messages as JSON values. Raises TypeError, ValueError: they are none."""
+    found = [_as_state(message) for message in islice(given or (), _MOST_MESSAGES + 1)]
+    if len(found) > _MOST_MESSAGES:
+        raise ValueError(f"it returned more than {_MOST_MESSAGES} messages")
+    return found
 
 
 def _as_state(message: object) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ares_celery.agents.contract import Agent, Applier, StatefulAgent
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import UnserialisableError
+from ares_celery.errors.wording import describe_error
 from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent
 from ares_celery.runtime.ends import ApplyFailedSignal
 from ares_celery.runtime.incarnation import Completion, Incarnation
@@ -202,7 +203,7 @@ class BaseContext:
         """The runtime's own event about it; None when the last one said the same."""
         self._snapshot_at = self._clock.monotonic()
         self.logger.error("snapshot failed; the previous one stays, recovery replays more", exc_info=error)
-        problem = f"{type(error).__name__}: {error}"[:1_000]
+        problem = describe_error(error)[:1_000]
         if problem == self._snapshot_problem:
             return None
         self._snapshot_problem = problem

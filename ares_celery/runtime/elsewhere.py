@@ -19,7 +19,7 @@ from ares_celery.runtime.bounded import LOOKUP_LIMIT, BoundedCalls
 from ares_celery.runtime.wrapped_state import unwrap_state, wrap_state
 from ares_celery.store.base import AsyncIncarnationStore, DamagedSnapshot, EventStore, SnapshotStore, Store
 
-__all__ = ["AsyncSavesElsewhere", "SavesElsewhere", "SnapshotsElsewhere"]
+__all__ = ["AsyncSavesElsewhere", "SavesElsewhere", "SnapshotsElsewhere", "saved_elsewhere"]
 
 log = logging.getLogger(__name__)
 #: Seconds for which a store that failed to save is not asked again.
@@ -59,22 +59,33 @@ class SnapshotsElsewhere:
         A mapping that this runtime did not save counts as the state at the agent's newest event. One that an older
         incarnation has put over a newer state, and one that is ahead of the agent's events, is not used.
         """
-        given, problem = self._calls.call(self._store.load, record.spec.id)
-        if given is not None and not isinstance(cast("object", given), Mapping):
-            problem = f"it returned a {type(given).__name__}, not a mapping"
-        if problem or not given:
+        answer, problem = self._calls.call(self._read, record.spec.id)
+        if problem or answer is None:
             if problem:
                 self._say(problem, found)
             return None
-        snapshot = unwrap_state(given)
+        given, snapshot = answer
+        if isinstance(given, str):
+            self._say(given, found)
+            return None
         if snapshot is None:
             self._say(f"its state is a foreign one; it counts as that of version {record.version}", found)
-            return Snapshot(dict(given), record.version, Epoch(0), 0, Instant(0))
+            return Snapshot(given, record.version, Epoch(0), 0, Instant(0))
         problem = _unusable(snapshot, record) if isinstance(snapshot, Snapshot) else ""
         if problem:
             self._say(problem, found)
             return None
         return snapshot
+
+    def _read(self, agent_id: str) -> tuple[dict[str, Any] | str, Snapshot | DamagedSnapshot | None] | None:
+        """What is there, read on the call's own thread, as a mapping of somebody's own may be anything; or why not."""
+        given = cast("object", self._store.load(agent_id))
+        if given is None:
+            return None
+        if not isinstance(given, Mapping):
+            return f"it returned a {type(given).__name__}, not a mapping", None
+        state = dict(cast("Mapping[str, Any]", given))
+        return (state, unwrap_state(state)) if state else None
 
     def _say(self, problem: str, found: list[Finding]) -> None:
         log.error("snapshot store %s: load: %s", self.name, problem)
@@ -126,15 +137,18 @@ def _unusable(snapshot: Snapshot, record: AgentRecord) -> str:
     """Why a whole state of ours is not the one to go on from; empty when it is."""
     if snapshot.version > record.version:
         return f"its state is of version {snapshot.version}, the agent's last event of {record.version}"
-    if (snapshot.epoch, snapshot.version) < _saved(record):
+    version, epoch = saved_elsewhere(record)
+    if (snapshot.epoch, snapshot.version) < (epoch, version):
         return "an older incarnation has put its state over a newer one"
+    if not record.state_saved and snapshot.epoch < record.created_at:
+        return "its state is that of an agent of the same id that was deleted"
     return ""
 
 
-def _saved(record: AgentRecord) -> tuple[int, int]:
-    """Epoch and version of the newest state that is known to be safe elsewhere."""
+def saved_elsewhere(record: AgentRecord) -> tuple[int, int]:
+    """Version and epoch of the newest state that is known to be safe in a store of the user's own; zeros: none."""
     version, bar, epoch = record.state_saved.partition("|")
-    return (int(epoch), int(version)) if bar else (0, 0)
+    return (int(version), int(epoch)) if bar else (0, 0)
 
 
 class _Saving:

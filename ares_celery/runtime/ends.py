@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
 from ares_celery.errors import AgentFailedError, AgentSignal, OperationNotSupportedError
+from ares_celery.errors.wording import message_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
 from ares_celery.model.restart import DeathCause
@@ -37,7 +37,7 @@ class ApplyFailedSignal(AgentSignal):
 
     def __init__(self, error: BaseException) -> None:
         """Carries what ``apply`` raised."""
-        super().__init__(str(error))
+        super().__init__(message_of(error))
         self.error = error
 
 
@@ -71,12 +71,11 @@ End = Completed | Yielded | Fenced | Crash
 
 def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
     """The error as callers and operators get it: type, message and traceback text; nothing of the process itself."""
-    text = "".join(traceback.format_exception(error))
     return AgentFailedError(
         agent_id=agent_id,
         type=type(error).__name__,
-        error=str(error)[:2_000],
-        traceback=text[-_LONGEST_TRACEBACK:],
+        error=message_of(error)[:2_000],
+        traceback=traceback_of(error)[-_LONGEST_TRACEBACK:],
     )
 
 

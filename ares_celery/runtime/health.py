@@ -7,6 +7,7 @@ from typing import Any
 from ares_celery.agents.contract import Heartbeater
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import AgentSignal
+from ares_celery.errors.wording import describe_error
 
 __all__ = ["HealthWatch"]
 
@@ -60,9 +61,9 @@ class HealthWatch:
                 agent.heartbeat()
             if hasattr(agent, "is_alive"):
                 return None if agent.is_alive() else "health check: heartbeat failed"
+            status = str(getattr(agent, "status", "ready"))
         except AgentSignal:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever user code raises here is the finding
-            return f"health check: heartbeat failed: {type(error).__name__}: {error}"
-        status = str(getattr(agent, "status", "ready"))
+            return f"health check: heartbeat failed: {describe_error(error)}"
         return f"health check: status={status}" if status in _DEAD_STATUS else None

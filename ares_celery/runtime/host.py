@@ -24,6 +24,7 @@ from ares_celery.errors import (
     NewerStateError,
     StoreUnavailableError,
 )
+from ares_celery.errors.wording import describe_error, message_of
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import AgentState, Owner
 from ares_celery.model.causes import cause_of
@@ -272,7 +273,8 @@ class ProcessHost:
             return Crash(agent_failed(incarnation.agent_id, error))
 
     def _recover(self, incarnation: Incarnation, claimed: Claimed, found: list[Finding]) -> AsyncBody | SyncBody:
-        recover_executions(self._store.checkpoints, claimed.record)
+        patience = self._recoverer.patience(incarnation)
+        patience(lambda: recover_executions(self._store.checkpoints, claimed.record))
         agent, agent_type = self._recoverer.recover(incarnation, claimed, found)
         if colour_of(agent, agent_type.name):
             loop, store = self._loop_and_store()
@@ -355,7 +357,7 @@ class ProcessHost:
         self, incarnation: Incarnation, delivery: Delivery, error: BaseException, found: list[Finding]
     ) -> Outcome:
         failed = error if isinstance(error, AresError) else agent_failed(incarnation.agent_id, error)
-        reason = str(error) if isinstance(error, AresError) else f"{type(error).__name__}: {error}"
+        reason = message_of(error) if isinstance(error, AresError) else describe_error(error)
         log.error(
             "agent %s: recovery failed: %s",
             incarnation.agent_id,

@@ -112,7 +112,7 @@ class Recoverer:
                 newest=config.max_replay_events if config.replay_overflow == "newest" else 0,
                 forgive=config.integrity == "warn",
             ),
-            patience=self._patience(incarnation),
+            patience=self.patience(incarnation),
             cognition=parts.cognition,
             elsewhere=parts.elsewhere,
             found=found,
@@ -130,7 +130,7 @@ class Recoverer:
         elsewhere = self.open().elsewhere
         return cast("AsyncIncarnationStore", AsyncSavesElsewhere(store, elsewhere)) if elsewhere is not None else store
 
-    def _patience(self, incarnation: Incarnation) -> Patience:
+    def patience(self, incarnation: Incarnation) -> Patience:
         """An outage is no failure of the agent: reads wait until the store answers or the incarnation is over."""
 
         def wait(call: Callable[[], T]) -> T:

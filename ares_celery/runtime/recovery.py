@@ -11,11 +11,12 @@ from ares_celery.agents.contract import Agent, Applier, Replayer, StatefulAgent
 from ares_celery.agents.upcasting import Upcasters
 from ares_celery.errors import EventIntegrityError, NewerStateError, SnapshotStoreError
 from ares_celery.ids import AgentId, Version
+from ares_celery.model.agent import AgentRecord
 from ares_celery.model.command import Finding
 from ares_celery.model.event import Event, EventType, is_runtime_event
 from ares_celery.model.snapshot import Snapshot, changed_since
 from ares_celery.runtime.cognition import SESSION_CREATED, Cognition, build_cognitive_state
-from ares_celery.runtime.elsewhere import SnapshotsElsewhere
+from ares_celery.runtime.elsewhere import SnapshotsElsewhere, saved_elsewhere
 from ares_celery.runtime.replay import History, Patience, ReplayPolicy, at_once, replay_events, replayable
 from ares_celery.store.base import Claimed, DamagedSnapshot, EventReader
 
@@ -164,13 +165,22 @@ def _choose(recovery: Recovery, *, folds: bool) -> tuple[Snapshot | None, int]:
     """The newest good snapshot, here or elsewhere; and how many were damaged."""
     own, damaged = _newest_good(recovery)
     other = _from_elsewhere(recovery)
-    chosen = other if own is None or (other is not None and _age(other) >= _age(own)) else own
-    if chosen is None and not folds:
-        _refuse_empty_start(recovery, damaged)
+    chosen = _newer(own, other, recovery.claimed.record)
+    if not folds and (chosen is None or chosen is not other):
+        _refuse_lost_state(recovery, chosen, damaged)
     if damaged:
         # Only now: what is the last trace of a state stays in its place.
         recovery.patience(lambda: recovery.source.set_aside(recovery.agent_id, recovery.claimed.record.fence, damaged))
     return chosen, len(damaged)
+
+
+def _newer(own: Snapshot | None, other: Snapshot | None, record: AgentRecord) -> Snapshot | None:
+    """The one to go on from; of two of one event the one elsewhere when it is noted as safe, so was saved later."""
+    if own is None or other is None:
+        return own or other
+    if _age(own) == _age(other):
+        return other if saved_elsewhere(record) == _age(other) else own
+    return max(own, other, key=_age)
 
 
 def _age(snapshot: Snapshot) -> tuple[int, int]:
@@ -208,21 +218,30 @@ def _from_elsewhere(recovery: Recovery) -> Snapshot | None:
     return loaded
 
 
-def _refuse_empty_start(recovery: Recovery, damaged: Sequence[DamagedSnapshot]) -> None:
-    """An agent whose only state is its snapshots never begins from nothing while there is a trace of one."""
-    if damaged:
+def _refuse_lost_state(recovery: Recovery, chosen: Snapshot | None, damaged: Sequence[DamagedSnapshot]) -> None:
+    """An agent whose only state is its snapshots begins neither from nothing nor from less than is known to be safe."""
+    record, elsewhere = recovery.claimed.record, recovery.elsewhere
+    if chosen is None and damaged:
         raise EventIntegrityError(
             agent_id=recovery.agent_id,
-            version=recovery.claimed.record.version,
+            version=record.version,
             problem=f"all {len(damaged)} snapshots are damaged, and the agent folds no events",
         )
-    if recovery.claimed.record.state_saved and recovery.elsewhere is not None:
-        raise SnapshotStoreError(
-            operation="load",
-            store=recovery.elsewhere.name,
-            agent_id=recovery.agent_id,
-            problem="it has the only state, as the agent folds no events, and does not give it",
-        )
+    if not record.state_saved or (chosen is not None and not _is_older(chosen, saved_elsewhere(record))):
+        return
+    what = "it does not give it" if elsewhere is not None else "this process has no snapshot store but the namespace's"
+    raise SnapshotStoreError(
+        operation="load",
+        store=elsewhere.name if elsewhere is not None else "of the user's own",
+        agent_id=recovery.agent_id,
+        problem=f"it has the newest state, as the agent folds no events, and {what}; to do without, delete the "
+        "agent's snapshots in the namespace",
+    )
+
+
+def _is_older(chosen: Snapshot, safe: tuple[int, int]) -> bool:
+    """Also of the same event, as nothing was kept here since; what was saved from outside has no epoch."""
+    return chosen.version < safe[0] or (chosen.version == safe[0] and 0 < chosen.epoch <= safe[1])
 
 
 def load_state(

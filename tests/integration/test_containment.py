@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from ares_celery import AgentContext, AgentFailedError, AgentSpec, Event, SyncAgentContext
 from tests.hosting import Runtime
@@ -31,6 +32,14 @@ class Neighbour:
 
     def apply(self, event: Event) -> None:
         self.total += 1
+
+
+class Unspeakable(Exception):
+    """An exception whose own text raises."""
+
+    @override
+    def __str__(self) -> str:
+        raise SystemExit("no words")
 
 
 @pytest.fixture
@@ -132,7 +141,9 @@ def test_an_agent_that_eats_even_signals(runtime: Runtime, call: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [asyncio.CancelledError, GeneratorExit, BaseException, SystemExit], ids=lambda error: error.__name__
+    "error",
+    [asyncio.CancelledError, GeneratorExit, BaseException, SystemExit, Unspeakable],
+    ids=lambda error: error.__name__,
 )
 @pytest.mark.parametrize("place", ["init", "apply"])
 def test_whatever_recovery_raises_is_a_failed_attempt(runtime: Runtime, error: type[BaseException], place: str) -> None:
@@ -186,7 +197,7 @@ def test_a_recovery_that_computes_for_ever_gives_its_thread_back(redis_server: R
 
 
 @pytest.mark.parametrize("colour", ["async", "plain"])
-@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit], ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, Unspeakable], ids=lambda error: error.__name__)
 def test_what_ends_a_process_call_does_not_come_again(
     runtime: Runtime, error: type[BaseException], colour: str
 ) -> None:

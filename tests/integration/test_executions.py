@@ -14,6 +14,7 @@ from ares_celery.errors import FencedError, StoreUnavailableError
 from ares_celery.ids import AgentId
 from ares_celery.model.command import Die
 from ares_celery.model.execution import Acquire, Create, Delete, Release, Save, Start
+from ares_celery.store.redis.checkpoint_store import RedisCheckpointStore
 from ares_celery.store.redis.open import open_store
 from ares_celery.store.redis.store import RedisStore
 from tests.contract.store.acting import AGENT, act, record_of, run, run_namespace, take
@@ -99,6 +100,30 @@ def test_the_work_of_a_lost_incarnation_is_ready_before_the_next_ones_code_runs(
     assert again.epoch > int(old.partition("|")[0])
     assert again.envelope.step_checkpoint == {"row": 3}
     assert runtime.store.checkpoints.recover("a", fence=new, op="another") == ()
+
+
+def test_an_outage_while_executions_are_given_back_is_no_failed_attempt(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, as in the rest of the recovery."""
+    found = host(runtime)
+    runtime.manager.start_agent(AgentSpec(id="a", type="worker"), wait="running")
+    begin = (Create(), Acquire(), Start())
+    runtime.store.checkpoints.apply("a", "import", *begin, fence=fence_of(runtime), op="begin")
+    stock, away = RedisCheckpointStore.recover, [1, 2]
+
+    def recover(self: RedisCheckpointStore, *args: Any, **options: Any) -> Any:
+        if away:
+            away.pop()
+            raise StoreUnavailableError(operation="recover", problem="away")
+        return stock(self, *args, **options)
+
+    monkeypatch.setattr(RedisCheckpointStore, "recover", recover)
+    runtime.manager.notify_agent_dead("a", "process lost", epoch=epoch_of(runtime))
+    assert runtime.until("a", "running", incarnation=2).last_error == "process lost"
+    wait_until(lambda: len(found) == 2, "the second incarnation to look")
+    assert (found[1][0].state, away) == (ExecutionState.READY, [])
+    assert runtime.events("a", "failover.completed")[0].payload["attempts"] == 1
 
 
 @pytest.mark.spec(125)

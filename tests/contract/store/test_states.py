@@ -128,6 +128,18 @@ def test_the_state_of_a_store_elsewhere_is_noted_by_the_holder_of_the_fence_alon
     assert record_of(store).state_schema == 3
 
 
+def test_a_state_that_only_the_namespace_could_take_is_newer_than_the_one_of_the_same_event_elsewhere(
+    store: RedisStore,
+) -> None:
+    """The note that the one elsewhere is safe goes with it; a note of another event stays."""
+    fence = run(store)
+    epoch = fence.partition("|")[0]
+    for saved, version, left in ((f"7|{epoch}", 7, ""), (f"7|{epoch}", 8, f"7|{epoch}")):
+        store.note_state(AGENT, fence, origin=ORIGIN, schema=2, saved=saved)
+        store.save_snapshot(AGENT, fence, {"n": 1}, version=Version(version), schema=2, origin=ORIGIN)
+        assert record_of(store).state_saved == left
+
+
 # -- stored form ------------------------------------------------------------------------------------------------------
 
 

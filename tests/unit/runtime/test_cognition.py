@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -79,7 +81,15 @@ def test_without_messages_only_the_session_of_the_events_is_set() -> None:
     assert build_cognitive_state("a", None, None, []) == {}
 
 
+def breaks() -> Iterator[ConversationMessage]:
+    """Messages that come one by one from somewhere, until it is away."""
+    yield ConversationMessage("user", "x")
+    raise LookupError("the cursor is gone")
+
+
 RUBBISH = [
+    breaks(),
+    itertools.repeat({"role": "user"}),
     OSError("gone"),
     SystemExit(3),
     7,
@@ -88,7 +98,9 @@ RUBBISH = [
 ]
 
 
-@pytest.mark.parametrize("said", RUBBISH, ids=["raises", "exits", "number", "no message", "no role"])
+@pytest.mark.parametrize(
+    "said", RUBBISH, ids=["breaks", "endless", "raises", "exits", "number", "no message", "no role"]
+)
 def test_whatever_a_lookup_does_the_session_of_the_events_is_kept(said: Any) -> None:
     """And one finding names the manager, the call and the problem."""
     state, found = build(Memory("latest", said), "named")
@@ -145,6 +157,34 @@ def test_lookups_wait_for_the_event_store_to_be_handed_over() -> None:
         raise RuntimeError("no room")
 
     assert Cognition(Memory("latest"), events, taker=fails).latest_session("a", []) == "latest"
+
+
+def test_messages_that_come_one_by_one_are_waited_for_no_longer_than_a_call() -> None:
+    """Reading them is part of the lookup."""
+    over = threading.Event()
+
+    def slow() -> Iterator[ConversationMessage]:
+        over.wait(20)
+        yield TWO[0]
+
+    try:
+        state, found = build(Memory("latest", slow()), "named", limit=0.05)
+        assert (state, found[0].payload["problem"]) == ({"session_id": "named"}, "it did not return within 0.05 s")
+    finally:
+        over.set()
+    assert [message["content"] for message in build(Memory("s", iter(TWO)), None)[0]["conversation_history"]]
+
+
+def test_calls_that_merely_run_at_once_are_all_made() -> None:
+    """A worker that takes over hundreds of agents asks for all of them together; nothing hangs."""
+    together, calls = threading.Barrier(32), BoundedCalls(20)
+    answers: list[str] = []
+    asking = [threading.Thread(target=lambda: answers.append(calls.call(together.wait, 15).problem)) for _ in range(32)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert answers == [""] * 32
 
 
 def test_calls_that_hang_are_bounded_in_number_and_the_next_ones_are_not_made() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from ares_celery.errors import FencedError, UnserialisableError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
@@ -186,6 +187,61 @@ def test_a_state_that_somebody_else_saved_counts_as_that_of_the_newest_event() -
 def test_nothing_is_nothing(nothing: Any) -> None:
     """And no problem."""
     assert load(nothing) == (None, [])
+
+
+def test_a_state_of_a_deleted_agent_of_the_same_id_is_not_used() -> None:
+    """Its incarnation is older than the agent; what is noted as safe in the agent's own life is."""
+    events: Any = Namespace()
+    store = SnapshotsElsewhere(Elsewhere(wrap_state("a", {"total": 3}, about(7, 200))), events)
+    found: list[Finding] = []
+    assert store.load(replace(record(), created_at=Instant(201)), found) is None
+    assert "deleted" in found[0].payload["problem"]
+    loaded = store.load(replace(record(saved="7|200"), created_at=Instant(201)), found)
+    assert isinstance(loaded, Snapshot)
+
+
+class Lazy(Mapping[str, Any]):
+    """A mapping that reads what it holds when it is asked."""
+
+    def __init__(self, reading: BaseException | threading.Event) -> None:
+        self.reading = reading
+
+    @override
+    def __getitem__(self, key: str) -> Any:
+        if isinstance(self.reading, threading.Event):
+            self.reading.wait(20)
+            raise KeyError(key)
+        raise self.reading
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(["total"])
+
+    @override
+    def __len__(self) -> int:
+        self["total"]
+        return 1
+
+
+class Unspeakable(Exception):
+    """An exception whose text cannot be had."""
+
+    @override
+    def __str__(self) -> str:
+        raise SystemExit("no words")
+
+
+def test_a_lazy_mapping_is_read_where_it_may_hang_and_raise(request: pytest.FixtureRequest) -> None:
+    """As the store's own code is; and what it raises may have no text."""
+    over = threading.Event()
+    request.addfinalizer(over.set)
+    for reading, problem in (
+        (OSError("gone"), "OSError: gone"),
+        (over, "it did not return within 0.05 s"),
+        (Unspeakable(), "Unspeakable: (its text cannot be had: SystemExit)"),
+    ):
+        loaded, (finding,) = load(Lazy(reading), limit=0.05)
+        assert (loaded, finding.payload["problem"]) == (None, problem)
 
 
 def test_a_store_that_raises_hangs_or_gives_rubbish_is_named(request: pytest.FixtureRequest) -> None:

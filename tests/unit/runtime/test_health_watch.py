@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from typing_extensions import override
 
 from ares_celery.config import RuntimeConfig
 from ares_celery.runtime.health import HealthWatch
@@ -90,3 +91,29 @@ def test_without_heartbeats_the_status_is_judged(status: str, ill: bool) -> None
             self.status = status
 
     assert watch(Stated()).ask(1.0) == (f"health check: status={status}" if ill else None)
+
+
+class Unspeakable(Exception):
+    """An exception whose own text raises."""
+
+    @override
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_a_status_or_a_heartbeat_that_fails_without_words_is_a_miss() -> None:
+    """A status may be a property, and is the agent's own code too."""
+
+    class Ill:
+        def heartbeat(self) -> None:
+            raise Unspeakable
+
+    class Unknown:
+        @property
+        def status(self) -> str:
+            raise SystemExit(3)
+
+    assert (
+        watch(Ill()).ask(1.0) == "health check: heartbeat failed: Unspeakable: (its text cannot be had: RuntimeError)"
+    )
+    assert watch(Unknown()).ask(1.0) == "health check: heartbeat failed: SystemExit: 3"

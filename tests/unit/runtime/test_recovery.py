@@ -11,14 +11,16 @@ import pytest
 from typing_extensions import override
 
 from ares_celery.agents.upcasting import Upcasters
-from ares_celery.errors import EventIntegrityError, NewerStateError, StateUpcastError
+from ares_celery.errors import EventIntegrityError, NewerStateError, SnapshotStoreError, StateUpcastError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentRecord, AgentSpec
 from ares_celery.model.command import Finding
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.snapshot import Snapshot, state_origin
+from ares_celery.runtime.elsewhere import SnapshotsElsewhere
 from ares_celery.runtime.recovery import Recovery, StateCode, recover_agent_state, recover_snapshot_or_events
 from ares_celery.runtime.replay import PAGE, ReplayPolicy
+from ares_celery.runtime.wrapped_state import wrap_state
 from ares_celery.store.base import Claimed, DamagedSnapshot
 
 
@@ -378,3 +380,78 @@ def test_a_state_from_outside_and_one_of_another_type_know_no_schema() -> None:
     recover(source, other, code=StateCode("t", 2, origin=origin({})))
     assert (foreign.state, other.state) == ({"at": 2}, {"at": 2})
     assert source.said()[0][1]["changed"] == ["type"]
+
+
+# -- state that is nowhere but in snapshots ---------------------------------------------------------------------------
+
+
+class Keeps:
+    """Its only state is its snapshots."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+
+    def snapshot(self) -> Mapping[str, Any]:
+        return self.state
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+class Bucket:
+    """A snapshot store of the user's own, which may be away."""
+
+    def __init__(self, version: int = 0) -> None:
+        about = Snapshot({}, Version(version), Epoch(1), 1, Instant(0))
+        self.kept = wrap_state("a", {"in": "bucket"}, about) if version else None
+
+    def save(self, agent_id: str, state: Mapping[str, Any]) -> None: ...
+
+    def load(self, agent_id: str) -> Mapping[str, Any] | None:
+        if self.kept is None:
+            raise OSError("away")
+        return self.kept
+
+    def delete(self, agent_id: str) -> None: ...
+
+
+def keep(source: Source, saved: str, bucket: Bucket | None) -> Keeps:
+    """Recovers an agent that folds no events."""
+    claimed, agent, events = source.claimed(), Keeps(), Source([])
+    claimed = replace(claimed, record=replace(claimed.record, state_saved=saved))
+    anything: Any = events
+    elsewhere = SnapshotsElsewhere(bucket, anything) if bucket is not None else None
+    recovery = Recovery(source, claimed, StateCode("t"), elsewhere=elsewhere, found=source.found)
+    recover_agent_state(recovery, agent)
+    return agent
+
+
+@pytest.mark.parametrize("saved", ["7|1", "5|1"], ids=["of a later event", "of the same event, later"])
+@pytest.mark.parametrize("bucket", [Bucket(), None], ids=["away", "not known here"])
+def test_an_agent_never_goes_on_from_less_than_is_known_to_be_safe_elsewhere(saved: str, bucket: Bucket | None) -> None:
+    """The namespace has a state from a day when the bucket was away; it is older, and nothing tells the rest."""
+    source = Source([event(n) for n in range(1, 9)], [snapshot(5)])
+    with pytest.raises(SnapshotStoreError, match="delete the agent's snapshots"):
+        keep(source, saved, bucket)
+    with pytest.raises(SnapshotStoreError):
+        keep(Source([event(1)]), saved, bucket)
+
+
+def test_what_the_namespace_has_later_is_gone_on_from() -> None:
+    """Of a later event, or saved from outside; an agent that folds its events needs neither."""
+    source = Source([event(n) for n in range(1, 9)], [snapshot(5)])
+    assert keep(source, "4|1", Bucket()).state == {"at": 5}
+    assert keep(source, "4|1", Bucket(4)).state == {"at": 5}
+    outside = Source([event(n) for n in range(1, 9)], [replace(snapshot(7), epoch=Epoch(0))])
+    assert keep(outside, "7|1", Bucket()).state == {"at": 7}
+    folds = Folds()
+    recover(source, folds)
+    assert folds.applied == [6, 7, 8]
+
+
+def test_of_two_states_of_one_event_the_one_that_was_saved_later_counts() -> None:
+    """Without a note that the one elsewhere is safe, it is that of the namespace, which was saved when it failed."""
+    source = Source([event(n) for n in range(1, 9)], [snapshot(5)])
+    assert keep(source, "5|1", Bucket(5)).state == {"in": "bucket"}
+    assert keep(source, "", Bucket(5)).state == {"at": 5}
+    assert keep(source, "", Bucket(6)).state == {"in": "bucket"}

@@ -20,6 +20,10 @@ else
   redis.call('LPUSH', KEYS[2], ARGV[4])
 end
 redis.call('LTRIM', KEYS[2], 0, tonumber(ARGV[5]) - 1)
+if (redis.call('HGET', KEYS[1], 'state_saved') or '') .. '|' == ARGV[3] then
+  -- A store of the user's own has an older state of the same event, and could not take this one.
+  redis.call('HDEL', KEYS[1], 'state_saved')
+end
 if ARGV[6] ~= '' then
   redis.call('HSET', KEYS[1], 'state_of', ARGV[6], 'state_schema', ARGV[7])
 end

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ares_celery.config import RuntimeConfig
@@ -77,6 +77,7 @@ def damage(blob: bytes, position: int, mask: int) -> bytes:
 
 
 @pytest.mark.pain("P21")
+@example([(0, 0), (0, 0)])  # two of the same bytes are two
 @given(damages=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=KEPT))
 def test_whatever_byte_is_flipped_or_cut_off_the_state_is_the_fold_and_the_bad_bytes_are_kept(
     damages: list[tuple[int, int]],

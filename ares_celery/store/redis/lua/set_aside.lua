@@ -13,7 +13,7 @@ if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
 end
 local moved = 0
 for i = 4, #ARGV do
-  local is_new = redis.call('LREM', KEYS[2], 0, ARGV[i]) > 0
+  local is_new = redis.call('LREM', KEYS[2], 1, ARGV[i]) > 0
   if ARGV[3] == '1' then
     is_new = redis.call('LINDEX', KEYS[3], 0) ~= ARGV[i]
   end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -262,7 +263,8 @@ def _as_setting(error: ValidationError) -> InvalidSettingError:
     told = first.get("ctx", {})
     name = str(told.get("field") or ".".join(str(part) for part in first["loc"]) or "settings")
     value = told.get("value", first.get("input"))
-    shown = value if isinstance(value, (str, int, float, bool, type(None))) else str(type(value).__name__)
+    is_shown = isinstance(value, (str, int, bool, type(None))) or (isinstance(value, float) and math.isfinite(value))
+    shown = value if is_shown else str(value) if isinstance(value, float) else type(value).__name__
     return InvalidSettingError(field=name, value=shown, problem=str(first["msg"]).removeprefix("Value error, "))
 
 

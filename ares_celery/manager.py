@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self, cast, get_args
 from typing_extensions import override
 
 from ares_celery.agents.registry import REGISTRY, Registry
-from ares_celery.agents.specs import out_of_reach, spec_of, takes_id
+from ares_celery.agents.specs import out_of_reach, parse_spec, spec_of, takes_id
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -34,7 +34,7 @@ from ares_celery.model.command import Command, IfExists
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
-from ares_celery.runtime.callers import apply_asked, me
+from ares_celery.runtime.callers import apply_asked, as_shown, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.groups import Groups
 from ares_celery.runtime.handle import AgentHandle
@@ -224,7 +224,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             self._check_type(spec)
         if if_exists not in get_args(IfExists):
             problem = f"use one of {', '.join(get_args(IfExists))}"
-            raise InvalidSettingError(field="if_exists", value=str(if_exists), problem=problem)
+            raise InvalidSettingError(field="if_exists", value=as_shown(if_exists), problem=problem)
         command = commands.Start(reason=reason, actor=actor or me(), spec=spec, if_exists=if_exists)
         self._apply(agent_id, command, op)
         handle = AgentHandle(self, agent_id)
@@ -309,6 +309,10 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         """
         checked = check_agent_id(agent_id)
         record = self._record(checked)
+        if factory is not None and not isinstance(factory, str) and not callable(factory):
+            raise InvalidSettingError(
+                field="factory", value=as_shown(factory), problem="name a registered type, or leave it out"
+            )
         kind = factory if isinstance(factory, str) else ""
         if callable(factory) and self._hosts_here:
             self._registry.replace(record.spec.type, takes_id(factory))
@@ -321,7 +325,8 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             log.warning("agent %s is not restored: nobody registered its type %r", checked, record.spec.type)
             raise NilFactoryError(agent_id=checked)
         if kind:
-            self._check_type(record.spec.model_copy(update={"type": kind}))
+            # Read like any other spec: what is written unchecked could never be read again.
+            self._check_type(parse_spec({**record.spec.model_dump(mode="json"), "type": kind}))
         self._apply(checked, commands.Restore(reason=reason, actor=actor or me(), type=kind), op)
 
     def notify_agent_dead(

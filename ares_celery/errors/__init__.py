@@ -38,6 +38,7 @@ from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateU
 from ares_celery.errors.store import (
     NamespaceMismatchError,
     StoreUnavailableError,
+    UnreadableGroupError,
     UnreadableRecordError,
     UnsupportedServerError,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "StreamNotFoundError",
     "UnknownAgentTypeError",
     "UnreadableCheckpointError",
+    "UnreadableGroupError",
     "UnreadableRecordError",
     "UnserialisableError",
     "UnsupportedServerError",

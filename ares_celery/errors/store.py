@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from ares_celery.errors.base import AresError
 
-__all__ = ["NamespaceMismatchError", "StoreUnavailableError", "UnreadableRecordError", "UnsupportedServerError"]
+__all__ = [
+    "NamespaceMismatchError",
+    "StoreUnavailableError",
+    "UnreadableGroupError",
+    "UnreadableRecordError",
+    "UnsupportedServerError",
+]
 
 
 class StoreUnavailableError(AresError, ConnectionError):
@@ -21,6 +27,16 @@ class UnreadableRecordError(AresError):
     template = (
         "the record of agent {agent_id!r} cannot be read: {problem}; was it written by a newer version? then upgrade "
         "this process, else somebody else has written to its key"
+    )
+
+
+class UnreadableGroupError(AresError):
+    """What is stored for the supervision group is not one that this version can read; other groups go on."""
+
+    code = "unreadable_group"
+    template = (
+        "supervision group {name!r} cannot be read: {problem}; was it written by a newer version? then upgrade this "
+        "process, else call delete_group({name!r}) and define it again: its members wait no longer then"
     )
 
 

@@ -24,6 +24,7 @@ from ares_celery.model.restart import (
     backoff_delay,
     charged_deaths,
     failures_before,
+    kept_charges,
     lost_together,
     separation,
 )
@@ -200,7 +201,9 @@ def die(
         after,
         restarts=record.restarts + 1,
         charged=spent + charge,
-        charged_at=(*charged_at, now) if charge and policy.restart_period is not None else charged_at,
+        charged_at=kept_charges((*charged_at, now), policy.max_restarts)
+        if charge and policy.restart_period is not None
+        else charged_at,
         failover=True,
         start_reason="failover",
     )

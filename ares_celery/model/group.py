@@ -19,7 +19,7 @@ from ares_celery.clock import micros
 from ares_celery.ids import Epoch
 from ares_celery.model.agent import AgentRecord, AgentState, Desired, Held, RuntimeState
 from ares_celery.model.command import Command, GroupGo, GroupPark, GroupStop
-from ares_celery.model.restart import CHARGED
+from ares_celery.model.restart import CHARGED, kept_charges
 
 __all__ = [
     "Group",
@@ -275,7 +275,7 @@ def _counting(group: Group, now: int) -> tuple[int, ...]:
 
 def _restarted(group: Group, report: Report, now: int) -> Reported:
     """A restart begins, or the group has restarted too often: then all its members are given up."""
-    counting = (*_counting(group, now), *((now,) if report.charged else ()))
+    counting = kept_charges((*_counting(group, now), *((now,) if report.charged else ())), group.max_restarts + 1)
     group = replace(group, reason=f"{report.agent_id}: {report.reason}", restarts=group.restarts + 1, since=now)
     if group.max_restarts and len(counting) > group.max_restarts:
         order = group.order

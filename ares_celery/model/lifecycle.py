@@ -254,12 +254,15 @@ def decide(situation: Situation, command: Command, *, agent_id: str = "") -> Pla
 
 
 def _joining(plan: Plan, now: Instant) -> Plan:
-    """Has the group told of a new member; it keeps them in the order in which they came."""
+    """Has the group told of a new member, kept in the order in which they came, and the old one of its loss."""
     before, after = plan.before, plan.after
-    group = after.spec.group if after else None
-    if plan.ignored or group is None or (before is not None and before.spec.group == group):
+    if plan.ignored or after is None:
         return plan
-    return replace(plan, deadlines={Deadline.GROUP: now, **plan.deadlines})
+    left, group = (before.spec.group if before else None), after.spec.group
+    if left == group:
+        return plan
+    plan = replace(plan, left_group=left or "")
+    return plan if group is None else replace(plan, deadlines={Deadline.GROUP: now, **plan.deadlines})
 
 
 def _spent(plan: Plan, kind: Deadline) -> Plan:

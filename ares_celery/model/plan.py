@@ -88,6 +88,7 @@ class Plan:
         free_host: The owner no longer hosts it.
         ignored: Why nothing is to be done; then nothing is committed.
         failure: The failure after which it brings the agent back; recovery plug-ins are asked about it first.
+        left_group: The group that the agent belongs to no longer; it is told so.
     """
 
     command: Command
@@ -102,6 +103,7 @@ class Plan:
     free_host: bool = False
     ignored: str = ""
     failure: Failure | None = None
+    left_group: str = ""
 
 
 def nudge_for(record: AgentRecord, *, fresh: bool = False) -> Nudge:

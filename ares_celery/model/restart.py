@@ -23,6 +23,7 @@ __all__ = [
     "backoff_delay",
     "charged_deaths",
     "failures_before",
+    "kept_charges",
     "lost_together",
     "separation",
     "suspicions",
@@ -81,6 +82,8 @@ PROBATION_PERIOD = timedelta(minutes=10)
 #: Longest wait that tells agents on probation apart.
 _LONGEST_SEPARATION = timedelta(minutes=4)
 _BITS = 32
+#: Instants of charged deaths that are kept where no cap asks for more.
+_MOST_CHARGES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,16 @@ def backoff_delay(policy: LifecyclePolicy, failures: int, *, seed: str = "") -> 
     part = int.from_bytes(hashlib.sha256(f"{seed}|{failures}".encode()).digest()[:4]) / 2**32
     kept: float = 1 - policy.jitter * part
     return delay * kept
+
+
+def kept_charges(charged_at: tuple[int, ...], max_restarts: int) -> tuple[int, ...]:
+    """The newest of the instants, as many as a cap can ask for: without a cap they would grow with a long period.
+
+    Example:
+        >>> len(kept_charges(tuple(range(10_000)), 0)), len(kept_charges(tuple(range(10_000)), 3_000))
+        (1000, 3000)
+    """
+    return charged_at[-max(max_restarts, _MOST_CHARGES) :]
 
 
 def failures_before(record: AgentRecord, policy: LifecyclePolicy, now: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from ares_celery.agents.specs import parse_spec
 from ares_celery.clock import instant_from
@@ -15,12 +15,14 @@ from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentInfo, AgentSpec
 from ares_celery.model.audit import AuditEntry
 from ares_celery.model.info import agent_info
-from ares_celery.runtime.callers import apply_asked, me
+from ares_celery.runtime.callers import apply_asked, as_shown, check_texts, me
 from ares_celery.runtime.queries import AgentQueries
 
 __all__ = ["Administration", "Apply"]
 
 Apply = Literal["next", "restart"]
+#: More than a namespace keeps, unless it has very many shards.
+_MOST_ENTRIES: Final = 1_000_000
 
 
 class Administration(AgentQueries):
@@ -94,6 +96,10 @@ class Administration(AgentQueries):
         Example:
             ``manager.set_config({"lease_ttl": "20s", "heartbeat_interval": "5s"}, reason="slow network")``
         """
+        check_texts(reason=reason, actor=actor, op=op)
+        if not isinstance(cast("object", settings), Mapping):
+            problem = 'must be a mapping of names to values: {"lease_ttl": "10s"}'
+            raise InvalidSettingError(field="settings", value=as_shown(settings), problem=problem)
         return self._ports.store.set_config(settings, reason=reason, actor=actor or me(), op=op)
 
     def audit(
@@ -107,13 +113,15 @@ class Administration(AgentQueries):
         Args:
             agent_id: Only of this agent; None = of all, and of the runtime and its settings.
             since: Only from this instant on; aware, or the same as ISO text.
-            limit: Most entries; from 1.
+            limit: Most entries; 1 to 1,000,000.
 
         Raises:
             InvalidSettingError: ``limit`` or ``since`` cannot be.
         """
-        if limit < 1:
-            raise InvalidSettingError(field="limit", value=limit, problem="must be 1 or more")
+        given = cast("object", limit)
+        if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= _MOST_ENTRIES:
+            problem = f"must be a whole number from 1 to {_MOST_ENTRIES}"
+            raise InvalidSettingError(field="limit", value=as_shown(given), problem=problem)
         checked = None if agent_id is None else check_agent_id(agent_id)
         start = Instant(0) if since is None else _instant(since)
         return list(self._ports.store.audit(agent_id=checked, since=start, limit=limit))
@@ -128,7 +136,11 @@ def _instant(since: datetime | str) -> Instant:
     try:
         moment = datetime.fromisoformat(since) if isinstance(since, str) else since
     except ValueError as error:
-        raise InvalidSettingError(field="since", value=str(since), problem=str(error)) from error
+        raise InvalidSettingError(field="since", value=as_shown(since), problem=str(error)) from error
+    if not isinstance(cast("object", moment), datetime):
+        raise InvalidSettingError(
+            field="since", value=as_shown(since), problem=f"must be an instant, as ISO text: {problem}"
+        )
     if moment.tzinfo is None:
         raise InvalidSettingError(field="since", value=str(since), problem=problem)
     return instant_from(moment)

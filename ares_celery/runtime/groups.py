@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections.abc import Callable, Sequence
@@ -14,20 +15,24 @@ from ares_celery.errors import (
     InvalidSettingError,
     OperationNotSupportedError,
     StoreUnavailableError,
+    UnreadableGroupError,
 )
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentSpec
 from ares_celery.model.audit import AuditNote
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.group import Group, GroupInfo, Strategy, StrategyName, group_info
-from ares_celery.runtime.callers import me
+from ares_celery.runtime.callers import as_shown, check_texts, me
 from ares_celery.runtime.queries import AgentQueries
 from ares_celery.store.groups import GroupConflict, GroupRead
 
 __all__ = ["Groups"]
 
+log: Final = logging.getLogger(__name__)
+
 _NAME: Final = re.compile(r"[A-Za-z0-9._\-]{1,100}")
 _NAME_RULE: Final = "use 1 to 100 ASCII letters, digits, dots, hyphens and underscores"
+_COUNT_RULE: Final = "use a whole number; 0 = unlimited"
 _MOST_CONFLICTS: Final = 100
 _TRIES: Final = 3
 _NOTHING: Final = timedelta(0)
@@ -69,6 +74,7 @@ class Groups(AgentQueries):
             ``manager.define_group("pipeline", "rest_for_one", max_restarts=3, period="1m")``
         """
         wanted = _definition(name, strategy, max_restarts, period)
+        check_texts(reason=reason, actor=actor, op=op)
 
         def redefined(known: Group | None) -> Group:
             if known is None:
@@ -80,22 +86,34 @@ class Groups(AgentQueries):
         return self._group(name)
 
     def get_group(self, name: str) -> GroupInfo | None:
-        """What is known of a group: members in start order, and where a restart stands; None when it does not exist."""
+        """What is known of a group: members in start order, and where a restart stands; None when it does not exist.
+
+        Raises:
+            UnreadableGroupError: What is stored is no group that this version can read.
+        """
+        check_texts(name=name)
         read = self._ports.store.read_group(name)
         return group_info(read.group, read.steady) if read.group else None
 
     def list_groups(self) -> list[GroupInfo]:
-        """All groups, sorted by name."""
-        found = (self.get_group(name) for name in self._ports.store.group_names())
-        return [group for group in found if group is not None]
+        """All groups, sorted by name; one that cannot be read is logged and left out."""
+        found: list[GroupInfo] = []
+        for name in self._ports.store.group_names():
+            read = self._ports.store.read_group(name, damaged_too=True)
+            if read.problem:
+                log.error("%s; it is left out", UnreadableGroupError(name=name, problem=read.problem))
+            elif read.group is not None:
+                found.append(group_info(read.group, read.steady))
+        return found
 
     def delete_group(self, name: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
-        """Forgets a group that no agent belongs to any longer.
+        """Forgets a group that no agent belongs to any longer, or whose record cannot be read.
 
         Raises:
             GroupNotFoundError: There is none of this name.
             OperationNotSupportedError: Agents belong to it; field ``members`` has their ids.
         """
+        check_texts(name=name, reason=reason, actor=actor, op=op)
 
         def emptied(known: Group | None) -> None:
             if known is None:
@@ -135,8 +153,10 @@ class Groups(AgentQueries):
         """Reads, changes, writes; a lost race is run again, and a lost reply asked for again under the same op id."""
         tries = 0
         for _ in range(_MOST_CONFLICTS):
-            read: GroupRead = self._ports.store.read_group(name)
-            after = change(read.group)
+            is_end = note.operation == "group.delete"
+            read: GroupRead = self._ports.store.read_group(name, damaged_too=is_end)
+            # Of what cannot be read nothing is kept.
+            after = None if read.problem else change(read.group)
             if after is not None and after == read.group:
                 return
             try:
@@ -155,17 +175,17 @@ class Groups(AgentQueries):
 def _definition(name: object, strategy: object, max_restarts: object, period: timedelta | float | str) -> Group:
     """The definition, checked: from afar any of it may be anything."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidSettingError(field="name", value=name, problem=_NAME_RULE)
+        raise InvalidSettingError(field="name", value=as_shown(name), problem=_NAME_RULE)
     known: Sequence[object] = [one.value for one in Strategy]
     if strategy not in known:
         problem = f"use one of {', '.join(Strategy)}"
-        raise InvalidSettingError(field="strategy", value=strategy, problem=problem)
+        raise InvalidSettingError(field="strategy", value=as_shown(strategy), problem=problem)
     if isinstance(max_restarts, bool) or not isinstance(max_restarts, int) or max_restarts < 0:
-        raise InvalidSettingError(field="max_restarts", value=max_restarts, problem="use a whole number; 0 = unlimited")
+        raise InvalidSettingError(field="max_restarts", value=as_shown(max_restarts), problem=_COUNT_RULE)
     try:
         window = parse_duration(period)
     except (TypeError, ValueError) as error:
-        raise InvalidSettingError(field="period", value=period, problem=str(error)) from error
+        raise InvalidSettingError(field="period", value=as_shown(period), problem=str(error)) from error
     if window <= _NOTHING:
-        raise InvalidSettingError(field="period", value=period, problem="must be longer than zero")
+        raise InvalidSettingError(field="period", value=as_shown(period), problem="must be longer than zero")
     return Group(name, Strategy(str(strategy)), max_restarts, window)

@@ -39,7 +39,7 @@ from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.lease_keeper import LeaseKeeper
-from ares_celery.runtime.loop_store import close_store, connect_store, open_on_loop
+from ares_celery.runtime.loop_store import close_loop, connect_store, open_on_loop
 from ares_celery.runtime.loop_thread import LoopThread
 from ares_celery.runtime.offspring import end_offspring
 from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
@@ -209,9 +209,7 @@ class ProcessHost:
         if self._wakeups is not None:
             self._wakeups.close()
         if self._loop is not None:
-            if self._async_store is not None:
-                self._loop.submit(close_store(self._async_store)).result(timeout=5)
-            self._loop.close()
+            close_loop(self._loop, self._async_store)
 
     # -- one incarnation --------------------------------------------------------------------------------------------
 

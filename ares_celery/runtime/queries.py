@@ -7,12 +7,13 @@ import threading
 import uuid
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentNotFoundError,
+    InvalidSettingError,
     OperationNotSupportedError,
     ProcessTimeoutError,
     WaitTimeoutError,
@@ -22,6 +23,7 @@ from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.info import agent_info
+from ares_celery.runtime.callers import as_shown, check_texts
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
 from ares_celery.store.base import Store
@@ -89,6 +91,7 @@ class AgentQueries:
         """
         _refuse_event_loop("process")
         checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
+        check_texts(message_id=sent)
         store = self._ports.store
         store.send(checked, message, message_id=sent, wants_reply=True)
         seconds = parse_duration(timeout).total_seconds()
@@ -102,6 +105,7 @@ class AgentQueries:
     def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
         """Puts a message into an agent's inbox and returns its id; the answer is not waited for."""
         checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
+        check_texts(message_id=sent)
         self._ports.store.send(checked, message, message_id=sent, wants_reply=False)
         return sent
 
@@ -119,7 +123,7 @@ class AgentQueries:
         type: str | None = None,  # noqa: A002
     ) -> list[AgentInfo]:
         """All agents, stopped ones included, or those in some states or of one type; sorted by id."""
-        wanted = None if states is None else [AgentState(state) for state in states]
+        wanted = None if states is None else _known_states(states)
         reads = self._ports.store.read_many(self._ports.store.list_ids(wanted))
         records = [read.record for read in reads if read.record is not None]
         return [agent_info(record) for record in records if type is None or record.spec.type == type]
@@ -136,7 +140,7 @@ class AgentQueries:
         Raises:
             WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
         """
-        checked, wanted = check_agent_id(agent_id), {AgentState(state) for state in states}
+        checked, wanted = check_agent_id(agent_id), set(_known_states(states))
         limit = parse_duration(timeout).total_seconds()
         until, pause = self._clock.monotonic() + limit, _FIRST_LOOK
         while True:
@@ -154,6 +158,17 @@ class AgentQueries:
         if record is None:
             raise AgentNotFoundError(agent_id=agent_id)
         return record
+
+
+def _known_states(states: object) -> list[AgentState]:
+    """The states that were named; one alone may be named by itself."""
+    is_one = isinstance(states, str) or not isinstance(states, Iterable)
+    named: list[object] = [states] if is_one else list(cast("Iterable[object]", states))
+    known = [state.value for state in AgentState]
+    for state in named:
+        if state not in known:
+            raise InvalidSettingError(field="states", value=as_shown(state), problem=f"use some of {', '.join(known)}")
+    return [AgentState(str(state)) for state in named]
 
 
 def _refuse_event_loop(operation: str) -> None:

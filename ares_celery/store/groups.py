@@ -41,19 +41,29 @@ class GroupRead:
         revision: What a commit demands; empty when it does not exist.
         now: Redis TIME of the read.
         steady: The same without the steps of the clock: the time that groups are told in.
+        problem: Why what is stored cannot be read as a group; empty when it can.
     """
 
     group: Group | None
     revision: str
     now: Instant
     steady: int
+    problem: str = ""
 
 
 class GroupStore(Protocol):
     """Groups, their members, and how far a restart of them came."""
 
-    def read_group(self, name: str) -> GroupRead:
-        """Reads a group and Redis TIME in one atomic call; never raises for one that does not exist."""
+    def read_group(self, name: str, *, damaged_too: bool = False) -> GroupRead:
+        """Reads a group and Redis TIME in one atomic call; never raises for one that does not exist.
+
+        Args:
+            name: Of the group.
+            damaged_too: Answer with a problem instead of raising.
+
+        Raises:
+            UnreadableGroupError: What is stored is no group that this version can read.
+        """
         ...
 
     def commit_group(  # noqa: PLR0913 - the parts of one write

@@ -81,10 +81,10 @@ class GroupKeeper:
         """Tells the group first; only then the member's deadline is cleared or put off, so that nothing is lost."""
         record = self._store.read(deadline.agent_id).record
         waits = False
-        if record is None:
-            # It was deleted, and the deadline says from which group.
+        if deadline.name and (record is None or record.spec.group != deadline.name):
+            # It was deleted, or belongs elsewhere now, and the deadline says which group it has left.
             self._tell(deadline.name, Report(deadline.agent_id, since=0))
-        elif record.spec.group is not None:
+        if record is not None and record.spec.group is not None:
             waits = self._tell(record.spec.group, report_of(record)).waits
         if record is not None and record.held and not waits:
             command: GroupGo | DeadlineDue = GroupGo(record.reason, epoch=record.epoch)

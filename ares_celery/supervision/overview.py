@@ -12,7 +12,7 @@ from ares_celery.model.audit import AuditNote
 from ares_celery.model.info import agent_info
 from ares_celery.model.introspection import Activity, RuntimeSnapshot
 from ares_celery.model.stats import RuntimeStats
-from ares_celery.runtime.callers import me
+from ares_celery.runtime.callers import check_texts, me
 from ares_celery.runtime.queries import Ports
 from ares_celery.store.base import Store
 from ares_celery.store.checkpoints import CheckpointStore
@@ -52,11 +52,13 @@ class NamespaceOverview:
         Raises:
             DagRefusedError: Key or value cannot be stored; the DAG that was there stays.
         """
+        check_texts(reason=reason, actor=actor)
         note = AuditNote(operation="dag.register", actor=actor or me(), reason=reason, changed=(str(key),))
         self._ports.store.put_dag(key, value, note=note)
 
     def get_agent_dag(self, key: str) -> Any:  # noqa: ANN401 - JSON
         """The DAG under a key; None when there is none."""
+        check_texts(key=key)
         return self._ports.store.dag(key)
 
     def introspect(self) -> RuntimeSnapshot:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +19,7 @@ from ares_celery.errors import (
     EventTooLargeError,
     InvalidAgentIdError,
     InvalidConfigError,
+    InvalidSettingError,
     NilAgentError,
     NilFactoryError,
     OperationNotSupportedError,
@@ -27,6 +30,7 @@ from ares_celery.errors import (
     UnknownAgentTypeError,
     UnserialisableError,
 )
+from ares_celery.ids import AgentId
 from tests.hosting import Runtime
 from tests.redis_server import RedisServer, free_port
 
@@ -56,6 +60,89 @@ def runtime(redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
         made.manager.start()
         made.register("emitter", Emitter)
         yield made
+
+
+#: Arguments of calls from afar, which JSON lets be anything.
+TEXTS = {
+    "reason": ("start_agent", "stop_agent", "restart_agent", "define_group", "set_config", "register_agent_dag"),
+    "actor": ("start_agent", "stop_agent", "pause_agent", "delete_group", "set_config", "register_agent_dag"),
+    "op": ("register_agent", "update_agent", "restart_agent", "delete_agent", "define_group", "set_config"),
+    "message_id": ("send", "process"),
+    "name": ("get_group", "delete_group"),
+    "key": ("get_agent_dag",),
+}
+GOOD: dict[str, Any] = {
+    "agent": {"id": "a", "type": "emitter"},
+    "agent_id": "a",
+    "name": "g",
+    "config": {},
+    "settings": {"lease_ttl": "2s"},
+    "key": "k",
+    "value": 1,
+    "message": 1,
+}
+
+
+@pytest.mark.parametrize("value", [7, math.nan, True, ["a"], {"a": 1}, "\ud800"], ids=ascii)
+def test_what_is_no_text_is_refused_with_the_name_of_the_argument(runtime: Runtime, value: Any) -> None:
+    """Whatever method it is for; nothing is written, and the error is plain JSON."""
+    runtime.manager.define_group("g")
+    runtime.manager.start_agent(AgentSpec(id="a", type="emitter"), wait="running")
+
+    def seen() -> tuple[object, ...]:
+        record = runtime.store.read(AgentId("a")).record
+        return record and record.revision, runtime.manager.audit(), runtime.manager.list_groups()
+
+    before = seen()
+    for field, methods in TEXTS.items():
+        for method in methods:
+            ask = getattr(runtime.manager, method)
+            given = {name: GOOD[name] for name in inspect.signature(ask).parameters if name in GOOD}
+            with pytest.raises(InvalidSettingError, match=f"{field}=.*(must be a text|surrogate)") as caught:
+                ask(**{**given, field: value})
+            json.dumps(caught.value.args[0], allow_nan=False)
+    assert seen() == before
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("audit", {"limit": "x"}),
+        ("audit", {"limit": math.nan}),
+        ("audit", {"limit": 10**30}),
+        ("audit", {"since": 7}),
+        ("list_agents", {"states": 7}),
+        ("list_agents", {"states": "asleep"}),
+        ("list_agents", {"states": [{}]}),
+        ("set_config", {"settings": "lease_ttl=3s"}),
+        ("set_config", {"settings": {"lease_ttl": math.nan}}),
+        ("restore_agent", {"agent_id": "a", "factory": 7}),
+    ],
+    ids=str,
+)
+def test_a_value_of_another_kind_is_refused_with_field_and_cure(
+    runtime: Runtime, method: str, given: dict[str, Any]
+) -> None:
+    """Of the methods that others may call by task."""
+    runtime.manager.start_agent(AgentSpec(id="a", type="emitter"))
+    with pytest.raises(InvalidSettingError) as caught:
+        getattr(runtime.manager, method)(**given)
+    assert caught.value.field in (*given, "lease_ttl")
+    json.dumps(caught.value.args[0], allow_nan=False)
+    assert [info.id for info in runtime.manager.list_agents(states="starting")] in ([], ["a"])
+
+
+@pytest.mark.parametrize("kind", ["x" * 201, "\ud800"], ids=["too long", "no text"])
+def test_a_restore_as_an_impossible_type_leaves_the_record_readable(
+    redis_server: RedisServer, namespace: str, kind: str
+) -> None:
+    """From a process that knows no types, in a namespace where no worker has said which there are."""
+    with Runtime(redis_server.url, namespace) as runtime:
+        runtime.manager.start()
+        runtime.manager.start_agent(AgentSpec(id="a", type="later"))
+        with pytest.raises(InvalidConfigError, match=r"type: (String|Input) should"):
+            runtime.manager.restore_agent("a", kind)
+        assert runtime.manager.get_agent_info("a").type == "later"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("agent_id", ["", "a b", "a/b", "a|b", "ü", "a" * 201, "{a}", "a\n", None, 7])

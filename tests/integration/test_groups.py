@@ -9,7 +9,12 @@ import pytest
 
 from ares_celery import AgentContext, AgentSpec
 from ares_celery.celery_app.control_tasks import CONTROLS, as_json, call_control
-from ares_celery.errors import GroupNotFoundError, InvalidSettingError, OperationNotSupportedError
+from ares_celery.errors import (
+    GroupNotFoundError,
+    InvalidSettingError,
+    OperationNotSupportedError,
+    UnreadableGroupError,
+)
 from ares_celery.ids import AgentId
 from ares_celery.supervision.sweep import Sweeper
 from tests.hosting import Runtime
@@ -272,6 +277,53 @@ def test_services_define_and_read_groups_by_task(runtime: Runtime) -> None:
     assert call("list_groups", "t5") == []
     told = [(entry.operation, entry.actor) for entry in runtime.manager.audit() if entry.operation.startswith("group")]
     assert told == [("group.define", "task t1"), ("group.delete", "task t4")]
+
+
+def test_a_group_forgets_whom_another_one_took_over(runtime: Runtime, redis_server: RedisServer) -> None:
+    """A new spec moves an agent: the old group restarts without it, and may be deleted; the new one knows it."""
+    runtime.manager.define_group("g", "one_for_all")
+    runtime.manager.define_group("h", "one_for_all")
+    begin(runtime, "a", "b", "c")
+    runtime.manager.start_agent(AgentSpec(id="b", type="worker", group="h"), if_exists="update")
+    runtime.manager.start_agent(AgentSpec(id="c", type="worker"), if_exists="update")
+
+    def known() -> dict[str, tuple[str, ...]]:
+        runtime.sweep()
+        return {group.name: group.members for group in runtime.manager.list_groups()}
+
+    wait_until(lambda: known() == {"g": ("a",), "h": ("b",)}, "both groups to know")
+    kill(runtime, "a")
+    until_settled(runtime, "a", incarnation=2)
+    assert {info.id: info.incarnation for info in runtime.manager.list_agents()} == {"a": 2, "b": 1, "c": 1}
+
+    runtime.manager.stop_agent("a")
+    runtime.manager.delete_agent("a")
+    wait_until(lambda: known() == {"g": (), "h": ("b",)}, "the group to be empty")
+    runtime.manager.delete_group("g")
+    assert leaked_keys(redis_server.client(), runtime.store.namespace) == []
+
+
+@pytest.mark.parametrize("stored", ['{"name": "g", "strat', '{"name": "g", "strategy": "all_but_one"}', "[]"])
+def test_a_group_that_cannot_be_read_is_named_with_the_cure(
+    runtime: Runtime, redis_server: RedisServer, stored: str
+) -> None:
+    """It is never taken for one that is not there: a member that died waits, until somebody deletes the group."""
+    runtime.manager.define_group("g", "one_for_all")
+    runtime.manager.define_group("h", "one_for_all")
+    begin(runtime, "a", "b")
+    redis_server.client().hset(runtime.store._bound.keys.group("g"), "group", stored)
+
+    for ask in (runtime.manager.get_group, runtime.manager.define_group):
+        with pytest.raises(UnreadableGroupError, match=r"group 'g' cannot be read: .* call delete_group\('g'\)"):
+            ask("g")
+    assert [group.name for group in runtime.manager.list_groups()] == ["h"]
+    kill(runtime, "a")
+    runtime.sweep()
+    assert runtime.manager.get_agent_info("a").waiting_on == "group"  # type: ignore[union-attr]
+
+    runtime.manager.delete_group("g")
+    runtime.until("a", "running", incarnation=2)
+    assert runtime.manager.define_group("g", "one_for_all").members == ()
 
 
 def test_a_group_that_nobody_defined_is_refused_with_the_cure(runtime: Runtime) -> None:

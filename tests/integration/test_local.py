@@ -141,6 +141,34 @@ def test_an_agent_that_never_ends_keeps_neither_stop_nor_the_others(
     manager.close()
 
 
+def test_an_agent_that_blocks_the_event_loop_keeps_neither_stop_nor_close(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is fenced like any other; the namespace goes, and its code ends with nothing to write to."""
+    let_go = threading.Event()
+
+    class Blocking:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def start(self, ctx: AgentContext) -> None:
+            let_go.wait(30)
+
+    quick = RuntimeConfig.parse({**FAST, "agent_stop_timeout": "300ms", "overall_stop_timeout": "500ms"})
+    made = local(redis_server, config=quick)
+    made._registry.register("blocking", Blocking)
+    try:
+        made.start()
+        made.start_agent(AgentSpec(id="b", type="blocking"), wait="running")
+        made.stop()
+        assert made.get_agent_info("b").state == "stopped"  # type: ignore[union-attr]
+        assert "an agent's code blocks the event loop" in caplog.text
+        made.close()
+        assert list(namespace_keys(redis_server.client(), made._local._settings.namespace)) == []
+    finally:
+        let_go.set()
+    wait_until(lambda: not any(thread.name == "ares-agents-loop" for thread in ours()), "the event loop to end")
+
+
 def test_what_this_process_does_not_know_is_refused(manager: LocalManager) -> None:
     """Nobody else hosts here."""
     with pytest.raises(UnknownAgentTypeError, match="tally"):

@@ -126,7 +126,7 @@ def commit(  # noqa: PLR0913 - the parts of one write
     args += [
         change.signal,
         read.lease_until if plan.on_lease else "",
-        *_lists(agent_id, plan, change, guard, events),
+        *_lists(agent_id, plan, change, guard, events, now=read.now),
     ]
     return Call(
         lambda reply: _parse_commit(agent_id, reply),
@@ -156,7 +156,13 @@ def _audit_list(plan: Plan, op: str) -> list[Word]:
 
 
 def _lists(
-    agent_id: AgentId, plan: Plan, change: Changes, guard: DueDeadline | None, events: Sequence[EncodedEvent]
+    agent_id: AgentId,
+    plan: Plan,
+    change: Changes,
+    guard: DueDeadline | None,
+    events: Sequence[EncodedEvent],
+    *,
+    now: Instant,
 ) -> list[Word]:
     """The lists at the end of the arguments, each behind its length."""
     old = plan.before.owner.identity if plan.before and plan.before.owner else ""
@@ -164,6 +170,8 @@ def _lists(
     deadlines: dict[str, Word] = {
         deadline_member(kind, agent_id): "" if due is None else due for kind, due in plan.deadlines.items()
     }
+    if plan.left_group:
+        deadlines[deadline_member(Deadline.GROUP, agent_id, plan.left_group)] = now
     if guard:
         # The guard is what the plan answers: unless the plan sets it anew, it has done its duty.
         deadlines.setdefault(_member(guard), "")

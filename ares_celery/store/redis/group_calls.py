@@ -35,9 +35,13 @@ def read_group(keys: Keys, *, name: str) -> Call[GroupRead]:
 
 def _parse_read(reply: Sequence[Any]) -> GroupRead:
     now, offset, revision, data = reply
-    group = None if data is None else msgspec.json.decode(data, type=Group)
+    group, problem = None, ""
+    try:
+        group = None if data is None else msgspec.json.decode(data, type=Group)
+    except (msgspec.MsgspecError, ValueError) as error:
+        problem = str(error)
     read_at: Instant = instant(now)
-    return GroupRead(group, revision.decode() if revision else "", read_at, read_at - int(offset))
+    return GroupRead(group, revision.decode() if revision else "", read_at, read_at - int(offset), problem)
 
 
 def commit_group(  # noqa: PLR0913 - the parts of one write

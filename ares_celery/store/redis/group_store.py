@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from ares_celery.errors import UnreadableGroupError
 from ares_celery.model.audit import AuditNote
 from ares_celery.model.group import Group
 from ares_celery.store.groups import GroupRead, NextStep
@@ -17,9 +18,13 @@ __all__ = ["RedisGroupStore"]
 class RedisGroupStore(Part):
     """Implements :class:`~ares_celery.store.groups.GroupStore`."""
 
-    def read_group(self, name: str) -> GroupRead:
+    def read_group(self, name: str, *, damaged_too: bool = False) -> GroupRead:
         """Reads a group and Redis TIME in one atomic call."""
-        return self._bound.client.run(group_calls.read_group(self._bound.keys, name=name))
+        read: GroupRead = self._bound.client.run(group_calls.read_group(self._bound.keys, name=name))
+        if read.problem and not damaged_too:
+            # Never taken for one that does not exist: a newer version may have written it, and members wait for it.
+            raise UnreadableGroupError(name=name, problem=read.problem)
+        return read
 
     def commit_group(  # noqa: PLR0913 - the parts of one write
         self,

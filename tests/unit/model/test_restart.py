@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ares_celery.config import RuntimeConfig, default_config
 from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentRecord, AgentSpec
-from ares_celery.model.restart import backoff_delay, charged_deaths, failures_before
+from ares_celery.model.restart import backoff_delay, charged_deaths, failures_before, kept_charges
 from tests.property.lifecycle_store import BEGINNING, default_policy
 
 POLICY = default_policy()
@@ -89,3 +89,11 @@ def test_only_deaths_within_the_period_count() -> None:
     assert charged_deaths(record, policy, BEGINNING + 9_000_000) == (BEGINNING, BEGINNING + 5_000_000)
     assert charged_deaths(record, policy, BEGINNING + 10_000_000) == (BEGINNING + 5_000_000,)
     assert charged_deaths(record, POLICY, BEGINNING) == ()
+
+
+def test_charged_deaths_without_a_cap_are_kept_in_a_bounded_number() -> None:
+    """With a cap as many as it asks for: the newest."""
+    instants = tuple(range(5_000))
+    assert kept_charges(instants, 0) == instants[-1_000:]
+    assert kept_charges(instants, 3_000) == instants[-3_000:]
+    assert kept_charges(instants[:7], 3) == instants[:7]

@@ -101,7 +101,11 @@ class AgentContext(ContextInfo, Protocol):
         ...
 
     async def snapshot(self) -> bool:
-        """Takes a snapshot now; False when the agent has no ``snapshot`` or an emit is in flight."""
+        """Takes a snapshot now; True when it is stored.
+
+        False when the agent has no ``snapshot``, while an emit is in flight, and for an empty one of an agent that
+        folds its events: those alone bring back more.
+        """
         ...
 
     def heartbeat(self) -> None:

@@ -111,6 +111,11 @@ class NewEvent(msgspec.Struct, frozen=True):
     id: str = ""
 
 
+#: What every number of an event, and every limit, is below.
+LARGEST_VERSION: Final = 2**53
+_DIRECTIONS: Final = ("ascending", "descending")
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """Which part of a stream to read.
@@ -132,7 +137,15 @@ class ReadOptions:
     summaries: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses a time without zone: it would mean another moment on each machine."""
+        """Refuses what would be read as something else, and a time without zone: another moment on each machine."""
+        for name in ("from_version", "to_version", "limit"):
+            value: object = getattr(self, name)
+            if not isinstance(value, int) or value > LARGEST_VERSION:
+                problem = f"give a whole number up to {LARGEST_VERSION}"
+                raise InvalidSettingError(field=name, value=repr(value)[:100], problem=problem)
+        if self.direction not in _DIRECTIONS:
+            problem = f"give {' or '.join(_DIRECTIONS)}"
+            raise InvalidSettingError(field="direction", value=repr(self.direction)[:100], problem=problem)
         _demand_zone(self.since)
 
 
@@ -169,11 +182,17 @@ class EventFilter:
             if not value:
                 problem = "it is empty, so nothing would ever come; None means all"
                 raise InvalidSettingError(field=name, value="[]", problem=problem)
-            object.__setattr__(self, name, frozenset(value))
+            names = frozenset(value)
+            foreign = next((one for one in names if not isinstance(cast("object", one), str)), None)
+            if foreign is not None:
+                raise InvalidSettingError(field=name, value=repr(foreign)[:100], problem="give texts")
+            object.__setattr__(self, name, names)
         _demand_zone(self.since)
 
 
 def _demand_zone(since: datetime | None) -> None:
+    if since is not None and not isinstance(cast("object", since), datetime):
+        raise InvalidSettingError(field="since", value=repr(since)[:100], problem="give a datetime")
     if since is not None and since.utcoffset() is None:
         raise InvalidSettingError(field="since", value=str(since), problem="a time needs its zone, such as UTC")
 

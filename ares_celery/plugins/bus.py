@@ -295,7 +295,7 @@ class PluginBus:
 
     def _start(self, member: Member) -> PluginError | None:
         try:
-            member.caller.call("start", member.plugin.start, self._context, self, limit=self._limit)
+            member.caller.call("start", lambda: member.plugin.start(self._context, self), limit=self._limit)
         except PluginError as error:
             member.has_failed = True
             self._announcer.note_failure(member.name, "start", error)
@@ -311,7 +311,7 @@ class PluginBus:
         """Asks a plug-in whose start hangs to stop: it may be what frees it."""
         limit = min(self._limit, timedelta(seconds=5))
         with contextlib.suppress(PluginError):
-            member.caller.call("stop", member.plugin.stop, limit=limit, even_if_it_hangs=True)
+            member.caller.call("stop", _stop_plugin, member.plugin, limit=limit, even_if_it_hangs=True)
 
     def _stop(self, member: Member, limit: timedelta) -> PluginError | None:
         if not member.is_started:
@@ -319,7 +319,7 @@ class PluginBus:
         # From here on its hooks are silent, whatever becomes of the call.
         member.is_started = False
         try:
-            member.caller.call("stop", member.plugin.stop, limit=limit, even_if_it_hangs=True)
+            member.caller.call("stop", _stop_plugin, member.plugin, limit=limit, even_if_it_hangs=True)
         except PluginError as error:
             self._announcer.note_failure(member.name, "stop", error)
             return error
@@ -363,22 +363,20 @@ class PluginBus:
 
     def before_step(self, step: StepCall) -> PluginError | None:
         """Runs all hooks, one after the other; what they raised comes back joined, and stops neither hooks nor step."""
-        return self._run_hooks("before_step", lambda hook: hook.before_step, step)
+        return self._run_hooks("before_step", lambda hook: hook.before_step(step))
 
     def after_step(self, step: StepCall, result: StepResult) -> PluginError | None:
         """As :meth:`before_step`, when the step has run."""
-        return self._run_hooks("after_step", lambda hook: hook.after_step, step, result)
+        return self._run_hooks("after_step", lambda hook: hook.after_step(step, result))
 
     def _active_hooks(self) -> list[Hook]:
         return [hook for hook in self._hooks if (hook.owner.is_started if hook.owner else self._is_running)]
 
-    def _run_hooks(
-        self, call: str, method: Callable[[WorkflowHook], Callable[..., None]], *args: object
-    ) -> PluginError | None:
+    def _run_hooks(self, call: str, method: Callable[[WorkflowHook], None]) -> PluginError | None:
         errors: list[PluginError] = []
         for one in self._active_hooks():
             try:
-                one.caller.call(call, method(one.hook), *args, limit=self._limit)
+                one.caller.call(call, method, one.hook, limit=self._limit)
             except PluginError as error:
                 self._announcer.note_failure(one.name, call, error)
                 errors.append(error)
@@ -408,10 +406,9 @@ class PluginBus:
 
     @staticmethod
     def _answer(member: Member, failure: Failure, limit: timedelta) -> bool:
-        assert member.about.recovery is not None  # noqa: S101 - only such members are asked
-        answer: object = member.caller.call(
-            "should_recover", member.about.recovery.should_recover, failure, limit=limit
-        )
+        judge = member.about.recovery
+        assert judge is not None  # noqa: S101 - only such members are asked
+        answer: object = member.caller.call("should_recover", lambda: judge.should_recover(failure), limit=limit)
         if not isinstance(answer, bool):
             rubbish = Raised("TypeError", f"it answered {type(answer).__name__}, not True or False")
             raise rubbish.error(member.name, "should_recover")
@@ -420,6 +417,11 @@ class PluginBus:
     def count_late_answer(self) -> None:
         """Somebody had no time left to ask."""
         self._announcer.count("plugin_timeouts")
+
+
+def _stop_plugin(plugin: RuntimePlugin) -> None:
+    """On the plug-in's thread, as looking up its method is its code, too."""
+    plugin.stop()
 
 
 def _described(plugin: object) -> Description | InvalidPluginError:

@@ -92,7 +92,7 @@ class AsyncContext(BaseContext):
         await self._alive()
 
     async def snapshot(self) -> bool:
-        """Takes a snapshot now; False when the agent has none or an emit is in flight."""
+        """Takes a snapshot now; False when none was stored: see the protocol."""
         if not isinstance(self._agent, StatefulAgent) or self._emitting.locked():
             return False
         state, version = self._agent.snapshot(), self._incarnation.last_version
@@ -102,9 +102,11 @@ class AsyncContext(BaseContext):
         def save() -> Awaitable[None]:
             return self._store.save_snapshot(agent_id, fence, state, version=version, schema=schema, origin=origin)
 
-        await self._persist(save)
+        is_kept = not self._says_nothing(state)
+        if is_kept:
+            await self._persist(save)
         self._snapshot_taken()
-        return True
+        return is_kept
 
     async def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
         """Sends a message to another agent's inbox; returns its message id."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ares_celery.agents.summariser import Summariser, check_summariser, registered_summariser
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import AresError, StopSignal, StreamNotFoundError, VersionConflictError
+from ares_celery.errors.wording import describe_error, message_of
 from ares_celery.ids import Version
 from ares_celery.model.event import Event, ReadOptions
 from ares_celery.model.summary import Summary, SummaryBuilder
@@ -28,6 +29,8 @@ PAGE: Final = 1_000
 SUMMARISER_LIMIT: Final = 30.0
 #: Characters of a text; more is no summary.
 LONGEST_TEXT: Final = 10_000
+#: Calls of summarisers that may hang at once: each holds a thread, and one more would hang as well.
+_MOST_HANGING: Final = 4
 #: Tries when others summarise the same stream at the same time.
 _TRIES: Final = 3
 
@@ -182,6 +185,11 @@ class Compactor:
         return self._events.trim_before(stream_id, covered) if covered else 0
 
 
+_hanging_lock: Final = threading.Lock()
+#: Calls of this process that were given up and have not returned.
+_hanging: Final[set[_Attempt]] = set()
+
+
 class _Attempt:
     """One call of a user's summariser, on a thread of its own, as it may hang."""
 
@@ -190,23 +198,32 @@ class _Attempt:
         self._summary = summary
         self._events = events
         self._interrupts = Interrupts()
+        self._over = threading.Event()
         self._answer: Any = None
         self._problem = ""
         self.text = ""
 
     def run(self, limit: float) -> str:
         """Calls it; says what went wrong, or nothing."""
+        with _hanging_lock:
+            if len(_hanging) >= _MOST_HANGING:
+                return f"{len(_hanging)} earlier calls have not returned"
         thread = threading.Thread(target=self._call, name="ares-summariser", daemon=True)
         thread.start()
         thread.join(limit)
         if thread.is_alive():
-            # Reached at its next bytecode; what blocks outside of Python keeps its thread and nothing else.
+            with _hanging_lock:
+                if not self._over.is_set():
+                    _hanging.add(self)
+            # Reached at its next bytecode; what blocks outside of Python keeps its thread, until too many do.
             self._interrupts.send(StopSignal)
             return f"it took longer than {limit:g} s"
-        if self._problem:
-            return self._problem
+        return self._problem or self._take()
+
+    def _take(self) -> str:
+        """Takes its answer; says what is wrong with it, or nothing."""
         if not isinstance(self._answer, str) or not self._answer:
-            return f"it returned {self._answer!r:.100}, not a text"
+            return f"it returned a {type(self._answer).__name__}, not a text"
         if len(self._answer) > LONGEST_TEXT:
             return f"it returned {len(self._answer)} characters; {LONGEST_TEXT} are the most"
         if not _is_text(self._answer):
@@ -219,7 +236,11 @@ class _Attempt:
             with self._interrupts.allowed():
                 self._answer = self._writer(self._summary, self._events)
         except BaseException as error:  # noqa: BLE001 - a user's code may raise anything; it ends here
-            self._problem = f"{type(error).__name__}: {error}" if not isinstance(error, AresError) else str(error)
+            self._problem = describe_error(error) if not isinstance(error, AresError) else message_of(error)
+        finally:
+            with _hanging_lock:
+                self._over.set()
+                _hanging.discard(self)
 
 
 def _is_text(value: str) -> bool:

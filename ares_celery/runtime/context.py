@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from typing_extensions import override
 
 from ares_celery.agents.context import StoppingReason
-from ares_celery.agents.contract import Agent, Applier, StatefulAgent
+from ares_celery.agents.contract import Agent, Applier, Replayer, StatefulAgent
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import UnserialisableError
@@ -198,6 +198,10 @@ class BaseContext:
     def _snapshot_news(self) -> bool:
         """There is something that the last snapshot lacks; state that no event tells of may always have changed."""
         return not isinstance(self._agent, Applier) or self._incarnation.last_version > self._snapshot_version
+
+    def _says_nothing(self, state: object) -> bool:
+        """An empty snapshot of an agent that folds its events: those alone bring back more, so it is not stored."""
+        return state == {} and isinstance(self._agent, (Applier, Replayer))
 
     def _snapshot_failed(self, error: Exception) -> NewEvent | None:
         """The runtime's own event about it; None when the last one said the same."""

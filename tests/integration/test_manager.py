@@ -29,6 +29,7 @@ from ares_celery.errors import (
     UnknownAgentTypeError,
     VersionConflictError,
 )
+from ares_celery.ids import AgentId
 from tests.hosting import Runtime
 from tests.redis_server import RedisServer
 from tests.wait import assert_stays, wait_until
@@ -836,7 +837,7 @@ def test_a_report_before_start_or_after_stop_launches_nothing(fresh: Runtime, pl
 def test_a_late_write_of_a_declared_dead_incarnation_is_refused(runtime: Runtime) -> None:
     """Fenced by its generation: append, snapshot and reply alike."""
     from ares_celery.errors import FencedError
-    from ares_celery.ids import AgentId, Version
+    from ares_celery.ids import Version
     from ares_celery.model.event import NewEvent
 
     run(runtime)
@@ -979,9 +980,14 @@ def test_a_snapshot_that_raises_keeps_nobody_from_stopping(runtime: Runtime) -> 
     runtime.manager.start_agent(AgentSpec(id="e", type="empty"), wait="running")
     run(runtime, "a")
     runtime.manager.process("a", "x")
+    runtime.manager.process("e", "x")
     runtime.manager.stop()
     assert {info.state for info in runtime.manager.list_agents()} == {"stopped"}
     assert runtime.store.snapshots.load("a") == {"total": 1}
+    # Nothing is not stored: the events bring back what there was.
+    assert runtime.store.stored_snapshots(AgentId("e")) == []
+    runtime.manager.start()
+    assert runtime.manager.process("e", "x")["total"] == 2
 
 
 @pytest.mark.spec(75)

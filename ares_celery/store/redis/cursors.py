@@ -70,7 +70,7 @@ def read_cursor(text: str, namespace: str, wanted: EventFilter) -> CursorState:
         return CursorState(Instant(instant_from(wanted.since) - 1 if wanted.since else 0))
     try:
         content = decode_json(text.encode())
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise InvalidCursorError(problem=f"{str(text)[:50]!r} is none") from None
     if not isinstance(content, dict):
         raise InvalidCursorError(problem=f"{text[:50]!r} is none")

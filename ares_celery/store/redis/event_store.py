@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 from weakref import WeakSet
 
+from ares_celery.errors import InvalidSettingError
 from ares_celery.ids import Version
 from ares_celery.model.event import ANY, EMPTY, Event, EventFilter, ExpectedVersion, NewEvent, ReadOptions
 from ares_celery.store.redis import event_calls, feed_calls
@@ -129,6 +130,9 @@ class RedisEventStore(RedisSummaryStore):
 
 def _demanded(expected: ExpectedVersion) -> Version | None:
     """The version that the stream must have; None = any, as zero and negatives mean."""
+    if not isinstance(cast("object", expected), int):
+        problem = "give a version, EMPTY or ANY"
+        raise InvalidSettingError(field="expected_version", value=repr(expected)[:100], problem=problem)
     if expected == EMPTY:
         return Version(0)
     return Version(expected) if expected > 0 else None

@@ -22,6 +22,10 @@ from ares_celery.store.redis.replies import entry_fields
 __all__ = ["EncodedEvent", "decode_entry", "encode_events", "lifecycle_events"]
 
 
+#: Characters of an event's type or id: both are copied, into the feed and into cursors of those who follow.
+_LONGEST_NAME: Final = 1_000
+
+
 class _Written(msgspec.Struct, omit_defaults=True):
     id: str
     type: str
@@ -81,6 +85,9 @@ def _encode(stream_id: str, event: object, number: int, epoch: int, limit: int) 
     kind, event_id = str(event.type), event.id or os.urandom(16).hex()
     if not kind or not kind.isprintable():
         problem = "its type is empty or not printable"
+        raise UnserialisableError(what=f"event number {number}", agent_id=stream_id, problem=problem)
+    if max(len(kind), len(str(event_id))) > _LONGEST_NAME:
+        problem = f"its type or id has more than {_LONGEST_NAME} characters; put what is long into the payload"
         raise UnserialisableError(what=f"event number {number}", agent_id=stream_id, problem=problem)
     metadata = as_dict(event.metadata) if event.metadata else None
     exact = _exact(_Written(event_id, kind, as_dict(event.payload), epoch, metadata))

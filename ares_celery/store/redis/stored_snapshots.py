@@ -1,7 +1,8 @@
 """Snapshots as bytes, and back.
 
-``<version>|<epoch>|<schema>|<time µs>|<origin>|<sha256 of all the rest>|<state as JSON>``; the first ones were stored
-without an origin, and are read too.
+``<version>|<epoch>|<schema>|<time µs>|<sha256 of all the rest>|<state as JSON><origin>``. The origin is written in
+blanks, which JSON allows there: workers of the first release, which knew of none, read the same snapshot as whole. One
+with the origin before the checksum is read too.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ __all__ = ["LARGEST_STATE", "EncodedState", "decode_snapshot", "encode_snapshot"
 #: Bytes; a snapshot is copied in Redis' only thread, so that one of this size already stops everybody for milliseconds.
 LARGEST_STATE: Final = 16 << 20
 
-#: Numbers before origin and checksum.
+#: Numbers before the checksum.
 _NUMBERS: Final = 4
 #: Characters of a checksum; an origin is shorter.
 _CHECKSUM: Final = 64
+#: Two bits each.
+_BLANKS: Final = b" \t\n\r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +67,38 @@ def encode_state(
 
 def encode_snapshot(state: EncodedState, now: Instant) -> bytes:
     """The bytes of a snapshot that was taken at ``now``."""
-    about = b"%s%d|%d|%s|" % (state.head, state.schema, now, state.origin.encode())
-    return b"%s%s|%s" % (about, _checksum(about, state.data), state.data)
+    about = b"%s%d|%d|" % (state.head, state.schema, now)
+    data = state.data + _in_blanks(state.origin)
+    return b"%s%s|%s" % (about, _checksum(about, data), data)
 
 
 def decode_snapshot(blob: bytes) -> Snapshot | DamagedSnapshot:
     """Reads a snapshot; one whose bytes do not fit its checksum comes back as it is."""
     *numbers, rest = blob.split(b"|", _NUMBERS)
-    origin, bar, data = rest.partition(b"|")
+    checksum, bar, data = rest.partition(b"|")
     if len(numbers) != _NUMBERS or not bar:
         return DamagedSnapshot("it is cut off", blob)
-    about = b"|".join(numbers) + b"|"
-    checksum = origin
-    if len(origin) == _CHECKSUM:
-        origin = b""
-    else:
+    about, origin = b"|".join(numbers) + b"|", b""
+    if len(checksum) != _CHECKSUM:
+        origin = checksum
         about += origin + b"|"
         checksum, _, data = data.partition(b"|")
     if _checksum(about, data) != checksum:
         return DamagedSnapshot("its checksum does not fit", blob)
     version, epoch, schema, now = map(int, numbers)
-    return Snapshot(decode_json(data), Version(version), Epoch(epoch), schema, Instant(now), origin.decode())
+    origin = origin or _from_blanks(data[len(data.rstrip(_BLANKS)) :])
+    return Snapshot(
+        decode_json(data), Version(version), Epoch(epoch), schema, Instant(now), origin.decode(errors="replace")
+    )
+
+
+def _in_blanks(text: str) -> bytes:
+    return bytes(_BLANKS[byte >> bits & 3] for byte in text.encode() for bits in (6, 4, 2, 0))
+
+
+def _from_blanks(blanks: bytes) -> bytes:
+    digits = iter([_BLANKS.index(blank) for blank in blanks])
+    return bytes(a << 6 | b << 4 | c << 2 | d for a, b, c, d in zip(digits, digits, digits, digits, strict=False))
 
 
 def _checksum(about: bytes, data: bytes) -> bytes:

@@ -22,8 +22,16 @@ __all__ = ["RedisSummaryStore"]
 
 _log: Final = logging.getLogger(__name__)
 
+#: Characters of what is no stream's id, in errors.
+_LONGEST_SHOWN: Final = 100
+
 #: Streams asked about in one round trip.
 STREAMS: Final = 500
+
+
+def is_stream_id(value: object) -> bool:
+    """It can be part of a key: a text that is not empty, and no half of a surrogate pair in it."""
+    return isinstance(value, str) and value != "" and value == value.encode("utf-8", "ignore").decode()
 
 
 class RedisSummaryStore(Part):
@@ -122,5 +130,5 @@ class RedisSummaryStore(Part):
     def _demand(self, stream_id: str) -> None:
         if self._closed:
             raise EventStoreClosedError
-        if not stream_id:
-            raise StreamNotFoundError(stream_id=stream_id)
+        if not is_stream_id(stream_id):
+            raise StreamNotFoundError(stream_id=repr(stream_id)[:_LONGEST_SHOWN] if stream_id else stream_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +38,7 @@ from ares_celery.store.redis.stored_summaries import encode_summary
 from tests.contract.store.acting import AGENT, act, append, claim, run, run_namespace, ticks
 from tests.contract.store.backends import Backend, LosingDriver
 from tests.key_leaks import keys_of_agent
+from tests.wait import wait_until
 
 pytestmark = pytest.mark.contract
 
@@ -442,6 +445,34 @@ def endless(summary: Summary, events: Iterable[Event]) -> str:
 def half(summary: Summary, events: Iterable[Event]) -> str:
     """Returns what cannot be stored."""
     return "\ud800"
+
+
+def test_summarisers_that_nothing_can_interrupt_hold_four_threads_at_most(store: RedisStore) -> None:
+    """Each later compaction has the runtime's text at once; when one has returned, the next one is asked again."""
+    over, asked = threading.Event(), list[str]()
+
+    def blocked(summary: Summary, events: Iterable[Event]) -> str:
+        asked.append(summary.stream_id)
+        while not over.is_set():
+            with contextlib.suppress(BaseException):
+                over.wait(20)
+        return "late"
+
+    def problem(number: int) -> str:
+        stream_id = f"stream-{number}"
+        store.events.append(stream_id, ticks(*range(20)))
+        summary = Compactor(store.events, store.config, summariser=blocked, limit=0.01).compact(stream_id)
+        assert summary is not None
+        return str(summary.metadata.get("summariser_error", ""))
+
+    try:
+        assert ["longer than" in problem(number) for number in range(4)] == [True] * 4
+        assert problem(4) == "4 earlier calls have not returned"
+        assert len(asked) == 4
+    finally:
+        over.set()
+    numbers = itertools.count(5)
+    wait_until(lambda: problem(next(numbers)) == "", "a summariser to be asked again")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -193,6 +193,44 @@ def test_a_byte_more_is_refused_before_anything_is_sent(backend: Backend) -> Non
     assert driver.sent == sent
     assert store.events.stream_version(STREAM) == 0
     assert store.events.stream_version(AGENT) == 1
+
+
+@pytest.mark.parametrize("stream_id", ["\ud800", 5, b"x", ["a"], ""], ids=repr)
+def test_what_cannot_name_a_stream_is_refused_by_name(events: EventStore, stream_id: Any) -> None:
+    """In every method, before anything is asked of the server."""
+    for method in (events.read, events.stream_version, events.summaries, events.summarised_version):
+        with pytest.raises(StreamNotFoundError):
+            method(stream_id)
+    with pytest.raises(StreamNotFoundError):
+        events.append(stream_id, ticks(1))
+
+
+def test_types_and_ids_without_end_are_refused(events: EventStore) -> None:
+    """They are copied where a payload is not: the feed keeps ten thousand types a shard."""
+    for long in (NewEvent("t" * 1_001, {}), NewEvent("t", {}, id="i" * 1_001)):
+        with pytest.raises(UnserialisableError, match="more than 1000 characters"):
+            events.append("s", [NewEvent("t", {}), long])
+    assert events.stream_version("s") == 0
+    events.append("s", [NewEvent("t" * 1_000, {}, id="i" * 1_000)])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("direction", "up"),
+        ("direction", "Descending"),
+        ("limit", 1.5),
+        ("limit", 10**30),
+        ("from_version", "7"),
+        ("to_version", 10**30),
+        ("since", "yesterday"),
+    ],
+)
+def test_options_that_would_be_read_as_something_else_are_refused(field: str, value: Any) -> None:
+    """With field and cure; a misspelt direction would read forwards without a word."""
+    with pytest.raises(InvalidSettingError, match="give") as refused:
+        ReadOptions(**{field: value})
+    assert refused.value.fields["field"] == field
 
 
 def test_a_time_without_zone_is_refused() -> None:

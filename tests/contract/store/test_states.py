@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
@@ -24,7 +26,6 @@ from ares_celery.store.base import Claimed, DamagedSnapshot
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.state_calls import MOST_DAMAGED, MOST_MESSAGES, MOST_SESSIONS
 from ares_celery.store.redis.store import RedisStore
-from ares_celery.store.redis.stored_snapshots import EncodedState, encode_snapshot
 from tests.contract.store.acting import AGENT, CLAIMER, OWNER, act, record_of, run, start
 from tests.key_leaks import keys_of_agent, leaked_keys
 
@@ -143,26 +144,46 @@ def test_a_state_that_only_the_namespace_could_take_is_newer_than_the_one_of_the
 # -- stored form ------------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_says_what_took_it_and_one_of_the_first_form_is_read_too(
+def as_the_first_release_reads(blob: bytes) -> tuple[list[int], Any]:
+    """What that release makes of a snapshot: its numbers and its state; an error where the checksum does not fit."""
+    *numbers, checksum, data = blob.split(b"|", 5)
+    assert sha256(b"|".join(numbers) + b"|" + data).hexdigest().encode() == checksum
+    return [int(number) for number in numbers], msgspec.json.decode(data)
+
+
+def test_a_snapshot_says_what_took_it_and_the_first_release_which_knew_of_no_origin_reads_it_whole(
     store: RedisStore, raw: redis.Redis
 ) -> None:
-    """The first form had no origin."""
+    """Workers of both releases may run side by side; neither takes the other's snapshots for damaged."""
     fence = run(store)
-    store.save_snapshot(AGENT, fence, {"a|b": "|"}, version=Version(1), schema=2, origin=ORIGIN)
+    store.save_snapshot(AGENT, fence, {"a|b": " |\n "}, version=Version(1), schema=2, origin=ORIGIN)
     (snapshot,) = store.stored_snapshots(AGENT)
     assert isinstance(snapshot, Snapshot)
-    assert snapshot.origin == ORIGIN
-    new = encode_snapshot(EncodedState(b'{"a|b":"|"}', Version(1), snapshot.epoch, 2), snapshot.time)
-    *numbers, origin, _, state = new.split(b"|", 6)
-    about = b"|".join(numbers) + b"|"
-    from hashlib import sha256
-
-    first_form = about + sha256(about + state).hexdigest().encode() + b"|" + state
+    assert (snapshot.origin, snapshot.state) == (ORIGIN, {"a|b": " |\n "})
     client: Any = raw
-    client.execute_command("LSET", keys_of(store).snapshots(AGENT), 0, first_form)
+    key = keys_of(store).snapshots(AGENT)
+    numbers, state = as_the_first_release_reads(client.lindex(key, 0))
+    assert (numbers, state) == ([1, snapshot.epoch, 2, snapshot.time], {"a|b": " |\n "})
+
+
+@pytest.mark.parametrize(
+    "origin", [None, b"", ORIGIN.encode()], ids=["first release", "nobody's", "before the checksum"]
+)
+@pytest.mark.parametrize("end", [b"", b"\n", b"  \t\n\n"])
+def test_snapshots_of_older_forms_are_read_too(
+    store: RedisStore, raw: redis.Redis, origin: bytes | None, end: bytes
+) -> None:
+    """With what they say, also when somebody has put blanks behind the state."""
+    run(store)
+    about = b"1|7|2|9|" + (b"" if origin is None else origin + b"|")
+    data = b'{"a|b":"|"}' + end
+    blob = about + sha256(about + data).hexdigest().encode() + b"|" + data
+    client: Any = raw
+    client.execute_command("LPUSH", keys_of(store).snapshots(AGENT), blob)
     (read,) = store.stored_snapshots(AGENT)
     assert isinstance(read, Snapshot)
-    assert (origin, read.origin, read.state, read.schema) == (b"", "", {"a|b": "|"}, 2)
+    assert (read.version, read.epoch, read.schema, read.state) == (1, 7, 2, {"a|b": "|"})
+    assert not origin or read.origin == ORIGIN
 
 
 def test_a_damaged_head_does_not_break_the_claim(store: RedisStore, raw: redis.Redis) -> None:

@@ -338,6 +338,7 @@ def test_ten_writers_and_a_reader_that_stumbles(backend: Backend) -> None:
         ("", "is none"),
         ("x", "is none"),
         ("[]", "is none"),
+        ("[" * 100_000, "is none"),
         ("{}", "schema None"),
         ('{"schema":1,"namespace":"other"}', "of namespace 'other'"),
         ('{"schema":1,"namespace":"NS"}', "damaged"),

@@ -451,6 +451,37 @@ def test_a_property_that_raises_is_contained() -> None:
         make_bus().register(nasty)
 
 
+def test_methods_that_are_properties_which_raise_are_contained_as_calls_are() -> None:
+    """Looking a method up is the plug-in's code, too: all others start and stop, and the step goes on."""
+
+    class Moody(FakeHook):
+        moody = False
+
+        @override
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("start", "stop", "before_step") and type(self).moody:
+                raise SystemExit(f"no {name} today")
+            return super().__getattribute__(name)
+
+    told: list[str] = []
+    bus = make_bus()
+    for plugin in (Fake("first", told), Moody("moody"), Fake("last", told)):
+        bus.register(plugin)
+    bus.start()
+    Moody.moody = True
+    error = bus.before_step(STEP)
+    assert "SystemExit: no before_step today" in str(error)
+    with pytest.raises(PluginError, match="no stop today"):
+        bus.stop()
+    assert told == ["start first", "start last", "stop last", "stop first"]
+    with pytest.raises(PluginError, match="no start today"):
+        bus.start()
+    assert bus.running == ["first", "last"]
+    assert bus.wait_started(timedelta(0))
+    bus.unregister("moody")
+    bus.stop()
+
+
 def test_an_exception_whose_text_hangs_or_raises_is_contained(gate: Gate) -> None:
     """The text of an exception is the plug-in's code as well."""
 

@@ -40,7 +40,7 @@ FIRST_ID: Final[FeedId] = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """One entry of a feed: this event was appended, or (version 0) this stream was deleted."""
+    """One entry of a feed: this event was appended, or (version 0) this stream deleted; without a stream: damaged."""
 
     id: FeedId
     stream_id: str
@@ -133,8 +133,12 @@ def read_last_pointers(keys: Keys, *, shard: int, limit: int) -> Call[list[Point
 
 def _parse_pointer(entry: Sequence[Any]) -> Pointer:
     feed_id, fields = entry
-    name, version, kind = entry_fields(fields)[b"e"].decode().split("|", 2)
-    return Pointer(parse_feed_id(feed_id.decode()), unquote(name), int(version), kind)
+    place = parse_feed_id(feed_id.decode())
+    try:
+        name, version, kind = entry_fields(fields)[b"e"].decode().split("|", 2)
+        return Pointer(place, unquote(name), int(version), kind)
+    except (KeyError, ValueError):
+        return Pointer(place, "", 0, "")
 
 
 def read_feed(keys: Keys, *, shard: int) -> Call[FeedEnds]:

@@ -6,6 +6,7 @@ versions that it knows: they are the truth, so nothing is left out.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ from ares_celery.store.redis.keys import Keys
 __all__ = ["Ask", "Following", "Found", "Step", "Wait", "shards_of"]
 
 T = TypeVar("T")
+_log: Final = logging.getLogger(__name__)
 
 #: Pointers of a shard taken at once, and events read at once: what a subscriber holds in memory.
 PAGE: Final = 100
@@ -112,8 +114,14 @@ class Following:
                 if (yield from self._is_behind(shard, len(pointers))):
                     # Its pointers are read again afterwards, as the position is where it was.
                     yield from self._catch_up(shard)
-                else:
-                    yield from self._deliver(shard, pointers)
+                    continue
+                damaged = next((number for number, one in enumerate(pointers) if not one.stream_id), len(pointers))
+                yield from self._deliver(shard, pointers[:damaged])
+                for pointer in pointers[damaged : damaged + 1]:
+                    # Nobody knows what it led to: the streams tell. What follows it is read again afterwards.
+                    _log.error("a pointer in the feed of shard %d is damaged; its streams are read instead", shard)
+                    yield from self._catch_up(shard, behind=pointer.id)
+                    self.state.positions[shard] = pointer.id
 
     # -- from the feed ------------------------------------------------------------------------------------------------
 
@@ -203,10 +211,10 @@ class Following:
         self.state.positions[shard] = before.newest or NOTHING_YET
         self._sure.add(shard)
 
-    def _catch_up(self, shard: int) -> Steps[None]:
-        """Gives what the feed does not know any more; what it knows follows from there."""
+    def _catch_up(self, shard: int, behind: FeedId | None = None) -> Steps[None]:
+        """Gives what the feed does not know any more; what it knows, perhaps only behind a pointer, follows there."""
         self.lagging = True
-        oldest, in_feed = yield from self._survey(shard)
+        oldest, in_feed = yield from self._survey(shard, behind or self.state.position(shard))
         yield from self._give_missing(shard, in_feed, is_promised=True)
         if oldest is not None:
             self._floors[shard] = oldest
@@ -220,14 +228,13 @@ class Following:
         for part in missing:
             yield from self._recover(part, is_promised=is_promised)
 
-    def _survey(self, shard: int) -> Steps[tuple[FeedId | None, dict[str, int]]]:
+    def _survey(self, shard: int, after: FeedId) -> Steps[tuple[FeedId | None, dict[str, int]]]:
         """The oldest pointer of the feed, and for each stream the smallest version that the feed leads to.
 
         For a stream that was deleted that is 0: what it had before is gone.
         """
         oldest: FeedId | None = None
         smallest: dict[str, int] = {}
-        after = self.state.position(shard)
         while True:
             call = feed_calls.read_pointers(self._keys, shard=shard, after=after, limit=SURVEY_PAGE)
             pointers: list[Pointer] = (yield Ask([call]))[0]

@@ -238,6 +238,27 @@ def test_what_was_trimmed_is_told_with_its_number(
     assert subscription.lost == 30
 
 
+def test_an_event_whose_pointer_is_damaged_comes_all_the_same(store: RedisStore, raw: redis.Redis) -> None:
+    """Once, and so do those before and after it; a damaged pointer of nothing is passed."""
+    client: Any = raw
+    keys = Keys(store.namespace, store.config.shards)
+    feed = keys.feed(keys.shard_of("a"))
+    with store.events.subscribe(EventFilter(streams=["a"])) as chosen, store.events.subscribe() as everything:
+        fill(store.events, "a", 1)
+        assert (names(arrived(chosen)), names(arrived(everything))) == ([("a", 1)], [("a", 1)])
+        fill(store.events, "a", 2)
+        (newest, _) = client.xrevrange(feed, count=1)[0]
+        client.xdel(feed, newest)
+        client.xadd(feed, {"e": b"\xff half a poin"})
+        client.xadd(feed, {"x": b""})
+        fill(store.events, "a", 1)
+        for subscription in (chosen, everything):
+            assert names(arrived(subscription)) == [("a", 2), ("a", 3), ("a", 4)]
+            assert (subscription.missed, subscription.lost) == (1, 0)
+            with store.events.subscribe(cursor=subscription.cursor) as later:
+                assert names(arrived(later)) == []
+
+
 def test_a_damaged_event_is_told_and_passed(store: RedisStore, raw: redis.Redis) -> None:
     """The events around it are not hidden by it."""
     subscription = store.events.subscribe()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -101,10 +101,16 @@ def _members(made: type[Any]) -> Iterator[str]:
     elif is_dataclass(made):
         yield "| field | type | default |\n|---|---|---|"
         for entry in fields(made):
-            default = "required" if entry.default is MISSING and entry.default_factory is MISSING else "optional"
+            default = _default(entry)
             yield f"| `{entry.name}` | `{str(entry.type).replace('|', chr(92) + '|')}` | {default} |"
         yield ""
     yield from _methods(made)
+
+
+def _default(entry: Field[Any]) -> str:
+    if entry.default is not MISSING:
+        return f"`{entry.default!r}`"
+    return "required" if entry.default_factory is MISSING else "empty"
 
 
 def _annotation(made: type[Any], field_name: str) -> str:
@@ -145,6 +151,8 @@ def _signature(function: Any) -> str:  # noqa: ANN401 - any callable
 def _headed(level: str, name: str, function: Any) -> Iterator[str]:  # noqa: ANN401 - any callable
     """The name with its parameters; those of a long list stand below it, one a line."""
     signature = _signature(function)
+    if inspect.iscoroutinefunction(function):
+        name = f"async {name}"
     if len(name + signature) <= WIDTH:
         yield f"{level} `{name}{signature}`\n"
         return

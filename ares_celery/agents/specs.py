@@ -32,7 +32,7 @@ def parse_spec(values: Mapping[str, Any]) -> AgentSpec:
     """
     agent_id = check_agent_id(values.get("id"))
     try:
-        return AgentSpec.model_validate(dict(values))
+        return _storable(AgentSpec.model_validate(dict(values)))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -41,6 +41,33 @@ def parse_spec(values: Mapping[str, Any]) -> AgentSpec:
         ) from error
     except InvalidAgentIdError:
         raise
+
+
+def _storable(spec: AgentSpec) -> AgentSpec:
+    """The spec, when it is read back as it is written: one that is not would change in silence, or never be read again.
+
+    Raises:
+        InvalidConfigError: JSON cannot hold some part of it; the text names the field.
+    """
+    try:
+        read = AgentSpec.model_validate_json(spec.model_dump_json(exclude_defaults=True))
+        changed = [name for name in AgentSpec.model_fields if getattr(read, name) != getattr(spec, name)]
+    except ValidationError as error:
+        changed = [str(error.errors()[0]["loc"][0])]
+    except ValueError:
+        changed = [name for name in AgentSpec.model_fields if not _is_json(spec, name)]
+    if not changed:
+        return spec
+    problem = f"{', '.join(changed)}: JSON cannot hold it (not a number, infinity, half of a surrogate pair)"
+    raise InvalidConfigError(agent_id=spec.id, type=ascii(spec.type)[1:-1], problem=problem)
+
+
+def _is_json(spec: AgentSpec, field: str) -> bool:
+    try:
+        spec.model_dump_json(include={field})
+    except ValueError:
+        return False
+    return True
 
 
 def spec_of(agent: object, factory: Callable[..., Any] | None, registry: Registry, *, known: bool = False) -> AgentSpec:
@@ -59,7 +86,7 @@ def spec_of(agent: object, factory: Callable[..., Any] | None, registry: Registr
     if agent is None:
         raise NilAgentError
     if isinstance(agent, AgentSpec):
-        return agent
+        return _storable(agent)
     if isinstance(agent, Mapping):
         return parse_spec(cast("Mapping[str, Any]", agent))
     given: Any = agent
@@ -70,7 +97,7 @@ def spec_of(agent: object, factory: Callable[..., Any] | None, registry: Registr
         registry.replace(kind, takes_id(factory))
     elif kind is None or not known:
         raise NilFactoryError(agent_id=agent_id)
-    return AgentSpec(id=agent_id, type=kind, config=dict(getattr(given, "config", None) or {}))
+    return parse_spec({"id": agent_id, "type": kind, "config": dict(getattr(given, "config", None) or {})})
 
 
 def takes_id(factory: Callable[..., Any]) -> Callable[..., Any]:

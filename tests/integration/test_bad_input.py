@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -130,6 +130,50 @@ def test_a_value_of_another_kind_is_refused_with_field_and_cure(
     assert caught.value.field in (*given, "lease_ttl")
     json.dumps(caught.value.args[0], allow_nan=False)
     assert [info.id for info in runtime.manager.list_agents(states="starting")] in ([], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("budget", {"tokens": math.nan}),
+        ("budget", {"tokens": math.inf}),
+        ("config", {"by": math.nan}),
+        ("config", {"deep": [{"by": -math.inf}]}),
+        ("config", {"name": "\ud800"}),
+        ("config", {"\ud800": 1}),
+        ("labels", {"team": "\ud800"}),
+        ("tenant", "\ud800"),
+        ("group", "\ud800"),
+    ],
+    ids=ascii,
+)
+def test_a_spec_that_would_not_be_read_back_as_it_is_written_is_refused(
+    runtime: Runtime, field: str, value: Any
+) -> None:
+    """Else a record would hold another value in silence, or never be read again; nothing is made or changed."""
+    runtime.manager.start_agent(AgentSpec(id="a", type="emitter"))
+    before = runtime.store.read(AgentId("a")).record
+    bad = AgentSpec(id="b", type="emitter", **{field: value})
+    start, register = runtime.manager.start_agent, runtime.manager.register_agent
+    moved = AgentSpec(id="a", type="emitter", **{field: value})
+    asked: list[tuple[Callable[..., object], object, dict[str, Any]]] = [
+        (start, bad, {}),
+        (register, bad, {}),
+        (start, {"id": "b", "type": "emitter", field: value}, {}),
+        (start, moved, {"if_exists": "update"}),
+    ]
+    for ask, spec, options in asked:
+        with pytest.raises(InvalidConfigError, match=f"{field}: JSON cannot hold it") as caught:
+            ask(spec, **options)
+        json.dumps(caught.value.args[0], allow_nan=False)
+    if field == "config":
+        with pytest.raises(InvalidConfigError, match="config: JSON cannot hold it"):
+            runtime.manager.update_agent("a", config=value)
+    assert runtime.manager.get_agent("b") is None
+    after = runtime.store.read(AgentId("a")).record
+    assert before is not None
+    assert after is not None
+    assert before.spec == after.spec
 
 
 @pytest.mark.parametrize("kind", ["x" * 201, "\ud800"], ids=["too long", "no text"])

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from ares_celery.config import RuntimeConfig, default_config
 from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentRecord, AgentSpec
+from ares_celery.model.group import Group, Report, Strategy, take_report
 from ares_celery.model.restart import backoff_delay, charged_deaths, failures_before, kept_charges
 from tests.property.lifecycle_store import BEGINNING, default_policy
+from tests.unit.model.life import ID, Life
 
 POLICY = default_policy()
 RECORD = AgentRecord(AgentSpec(id="a", type="t"), failures=3)
@@ -97,3 +99,17 @@ def test_charged_deaths_without_a_cap_are_kept_in_a_bounded_number() -> None:
     assert kept_charges(instants, 0) == instants[-1_000:]
     assert kept_charges(instants, 3_000) == instants[-3_000:]
     assert kept_charges(instants[:7], 3) == instants[:7]
+
+
+def test_an_agent_and_a_group_without_a_cap_do_not_grow_with_each_death() -> None:
+    """However long the period is: a record is read at every decision."""
+    life = Life(max_restarts=0, restart_period=timedelta(days=365)).start().run()
+    full = tuple(life.store.now - 1_000 + number for number in range(1_000))
+    life.store.records[ID] = replace(life.record, charged_at=full)
+    life.crash()
+    assert len(life.record.charged_at) == 1_000
+    assert life.record.charged_at[:-1] == full[1:]
+
+    group = Group("g", Strategy.ONE_FOR_ONE, 0, timedelta(days=365), counted=tuple(range(1_000)))
+    reported = take_report(group, Report("a", 1, died=7, charged=True), 2_000)
+    assert reported.after.counted == (*range(1, 1_000), 2_000)

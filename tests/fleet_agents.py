@@ -176,6 +176,18 @@ class Poison:
         self.total += 1
 
 
+@agent("exiting")
+class Exiting:
+    """Ends its process while that seems healthy."""
+
+    def __init__(self, agent_id: str, after: float = 0.2) -> None:
+        self.after = after
+
+    async def start(self, ctx: AgentContext) -> None:
+        await ctx.sleep(self.after)
+        os._exit(9)
+
+
 @agent("parent")
 class Parent:
     """Starts a process that it never ends."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,12 @@ class HostWatch:
         self._watcher = ExitWatcher(self.exited)
         self._workers: dict[ProcessIdentity, str] = {}
         self._tenants: dict[ProcessIdentity, int] = {}
+        # Pid of the parent, as it was while the process lived; None for one that was over when it was first looked at.
+        self._parents: dict[ProcessIdentity, int | None] = {}
+        # How many agents went down with it: said once for all that one exit took along, and never counted again.
+        self._lost_with: dict[ProcessIdentity, int] = {}
+        # Guards the judging of an exit: the watcher's thread and the timers of children tell.
+        self._judging = threading.Lock()
         # Seen to exit, and still listed for a while.
         self._gone: set[ProcessIdentity] = set()
         self._had_work = False
@@ -95,10 +102,20 @@ class HostWatch:
             if identity in self._gone:
                 continue
             # Noted first, as a process that has exited already is reported while it is being watched.
-            self._workers[identity] = worker
-            self._tenants[identity] = len(self._store.hosted_by(identity.encode()))
+            self._note(identity, worker)
             self._watcher.watch(identity)
         self._forget_all_but(peers)
+
+    def _note(self, identity: ProcessIdentity, worker: str) -> None:
+        """Remembers whose process it is and how many agents it hosts."""
+        hosted = len(self._store.hosted_by(identity.encode()))
+        if identity not in self._parents:
+            self._parents[identity] = _parent_of(identity)
+        elif has_ended(identity):
+            # Another watcher may have told of some of its agents already: what was there before its death counts.
+            return
+        self._workers[identity] = worker
+        self._tenants[identity] = hosted
 
     def _report_work(self) -> None:
         """Tells of this process's detached work while there is any, and once when there is none any more."""
@@ -122,9 +139,9 @@ class HostWatch:
     def _forget_all_but(self, peers: Mapping[ProcessIdentity, str]) -> None:
         self._gone.intersection_update(peers)
         watched = self._watcher.watched()
-        for identity in [known for known in self._workers if known not in peers and known not in watched]:
-            self._workers.pop(identity, None)
-            self._tenants.pop(identity, None)
+        for identity in [known for known in self._parents if known not in peers and known not in watched]:
+            for known in (self._workers, self._tenants, self._parents, self._lost_with):
+                known.pop(identity, None)
 
     def exited(self, identity: ProcessIdentity) -> None:
         """Tells the desk; called by the watcher.
@@ -145,37 +162,67 @@ class HostWatch:
         self._desk.report_exit(identity, tenants=self._tenants_lost_with(identity))
 
     def _is_child(self, identity: ProcessIdentity) -> bool:
-        siblings = self._siblings(identity)
-        return len(siblings) > 1 and _oldest(siblings) != identity
+        return self._main_of(identity, self._namesakes(identity)) != identity
 
-    def _siblings(self, identity: ProcessIdentity) -> list[ProcessIdentity]:
-        """The processes of its worker, itself included, as far as they are known."""
+    def _namesakes(self, identity: ProcessIdentity) -> list[ProcessIdentity]:
+        """The processes known under the name of its worker, itself included, oldest first.
+
+        Not all are of the same worker: one that was started again has the name of its dead predecessor.
+        """
         worker = self._workers.get(identity, "")
-        return [other for other, name in list(self._workers.items()) if worker and name == worker]
+        # Copied in one step, as the looking thread changes it.
+        found = {other for other, name in list(self._workers.items()) if worker and name == worker}
+        return sorted(found | {identity}, key=lambda other: (other.start_ticks, other.pid))
+
+    def _main_of(self, identity: ProcessIdentity, namesakes: Sequence[ProcessIdentity]) -> ProcessIdentity:
+        """The main process of the worker that the process belongs to.
+
+        Args:
+            identity: The process.
+            namesakes: The processes of that name, oldest first.
+        """
+        older = [*takewhile(lambda other: other != identity, namesakes)]
+        parent = self._parents.get(identity)
+        if parent is not None:
+            return next((other for other in reversed(older) if other.pid == parent), identity)
+        # Nobody saw it alive, so its parent is not known: the last main process that was started before it.
+        seen = {other.pid for other in namesakes}
+        mains = [other for other in older if self._parents.get(other) not in {None, *seen}]
+        return mains[-1] if mains else namesakes[0]
 
     def _tenants_lost_with(self, identity: ProcessIdentity) -> int:
         """How many agents went down with the process: those of its whole worker, if that has ended too.
 
         A pool child that is killed alone leaves its worker running; when the worker is killed, its children follow, and
-        at that moment at least their parent has ended already.
+        at that moment at least their parent has ended already. What an earlier exit took along does not count again:
+        its agents were lost then, and run elsewhere by now.
         """
-        # Copied in one step, as the looking thread changes it.
-        tenants = dict(self._tenants)
-        siblings = self._siblings(identity)
-        alone = max(1, tenants.get(identity, 1))
-        if len(siblings) <= 1 or self._parent_lives(identity, siblings):
-            return alone
-        return max(alone, sum(tenants.get(sibling, 0) for sibling in siblings))
+        with self._judging:
+            if identity not in self._lost_with:
+                lost = self._lost_at_once(identity)
+                total = max(1, sum(self._tenants.get(one, 0) for one in lost))
+                self._lost_with.update(dict.fromkeys(lost, total))
+            return self._lost_with[identity]
 
-    def _parent_lives(self, identity: ProcessIdentity, siblings: Collection[ProcessIdentity]) -> bool:
-        """True while the worker's main process runs: the oldest of its processes."""
-        main = _oldest(siblings)
-        return main != identity and not has_ended(main)
+    def _lost_at_once(self, identity: ProcessIdentity) -> list[ProcessIdentity]:
+        """The processes that this exit takes along, itself included, without those that had gone before."""
+        namesakes = self._namesakes(identity)
+        main = self._main_of(identity, namesakes)
+        if main != identity and not has_ended(main):
+            return [identity]
+        family = [other for other in namesakes if self._main_of(other, namesakes) == main]
+        return [other for other in family if other not in self._lost_with]
 
 
-def _oldest(siblings: Collection[ProcessIdentity]) -> ProcessIdentity:
-    """The main process of a worker: it was there before its children."""
-    return min(siblings, key=lambda sibling: (sibling.start_ticks, sibling.pid))
+def _parent_of(identity: ProcessIdentity) -> int | None:
+    """The pid of the process's parent; None when the process is over, or cannot be looked at."""
+    if has_ended(identity):
+        return None
+    try:
+        stat = Path(f"/proc/{identity.pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def has_ended(identity: ProcessIdentity) -> bool:

@@ -78,6 +78,27 @@ def test_an_agent_that_kills_its_process_is_parked_and_its_neighbours_are_not_ch
         assert (found.incarnation, found.restarts, found.charged) == (1, 0, 0)
 
 
+@pytest.mark.pain("P9")
+def test_a_lone_agent_that_ends_its_worker_again_and_again_is_parked(make_fleet: Callable[..., Fleet]) -> None:
+    """A process manager starts the worker again, under its old name, which Redis lists its dead processes by."""
+    fleet = make_fleet(RESTORE_BACKOFF="100ms", STABLE_AFTER="20s")
+    started = [fleet.start_worker("agents", [AGENTS], slots=2)]
+    fleet.worker("supervision", [SUPERVISION, CONTROL])
+    fleet.manager.start_agent(AgentSpec(id="p", type="exiting", max_restarts=2))
+
+    def parked() -> bool:
+        state = fleet.info("p").state
+        if not started[-1].alive and state != "parked":
+            started.append(fleet.start_worker("agents", [AGENTS], slots=2))
+        return state == "parked"
+
+    fleet.wait(parked, "p to be parked", timeout=60)
+    info = fleet.info("p")
+    assert (info.cause, info.charged, info.deaths) == ("cap", 2, {"lost": 3})
+    charged = [event.payload["charged"] for event in fleet.events("p", "failover.triggered")]
+    assert (charged, len(started)) == ([True, True], 3)
+
+
 def test_agents_of_a_killed_prefork_worker_run_again(fleet: Fleet) -> None:
     """SIGKILL of the main process of a prefork worker takes its children along."""
     doomed = fleet.worker("doomed", [AGENTS], pool="prefork", slots=3)

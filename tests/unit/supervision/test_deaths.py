@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from ares_celery.background import counted_work
 from ares_celery.errors import AgentNotFoundError
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import Owner
@@ -16,7 +15,6 @@ from ares_celery.model.command import Die, OwnerExited, Stop
 from ares_celery.model.restart import DeathCause, Suspicion
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.supervision.deaths import DeathDesk
-from ares_celery.supervision.hosts import HostWatch, has_ended
 from tests.unit.supervision.fakes import FakeCommitter, FakeStore, ManualClock, record_of
 from tests.wait import wait_until
 
@@ -139,95 +137,3 @@ def test_a_revoke_stops_only_the_incarnation_it_was_meant_for(world: World) -> N
     (command,) = world.applied(1)
     assert command == Stop("revoked", "celery revoke")
     assert len(world.committer.applied) == 1
-
-
-# -- who tells ---------------------------------------------------------------------------------------------------------
-
-
-def identity(pid: int, ticks: int) -> ProcessIdentity:
-    """A process of this machine that does not exist."""
-    own = ProcessIdentity.current()
-    return ProcessIdentity(own.host, own.boot_id, own.pid_namespace, pid, ticks)
-
-
-class Told:
-    """A desk that only listens."""
-
-    def __init__(self) -> None:
-        self.exits: list[tuple[ProcessIdentity, int]] = []
-
-    def report_exit(self, identity: ProcessIdentity, *, tenants: int = 1) -> None:
-        self.exits.append((identity, tenants))
-
-
-def make_watch(world: World, told: Told) -> HostWatch:
-    """A watch of this process."""
-    return HostWatch(cast("Any", world.store), cast("Any", told), ProcessIdentity.current(), "me@here")
-
-
-def test_a_watch_reports_itself_and_its_children(world: World) -> None:
-    """So that others watch them."""
-    child = identity(2**22 + 1, 5)
-    watch = HostWatch(
-        cast("Any", world.store), cast("Any", Told()), ProcessIdentity.current(), "me@here", children=lambda: {child}
-    )
-    watch.look()
-    assert world.store.reported == {ProcessIdentity.current().encode(): "me@here", child.encode(): "me@here"}
-
-
-def test_it_remembers_how_many_agents_a_process_hosted(world: World) -> None:
-    """They may be gone from the index when its exit is seen."""
-    peer, told = identity(2**22 + 2, 5), Told()
-    world.store.reported[peer.encode()] = "peer@here"
-    for agent_id in (A, B):
-        world.store.records[agent_id] = record_of(agent_id, Owner(peer.encode(), "peer@here", "t"))
-    watch = make_watch(world, told)
-    watch.look()
-    world.store.records.clear()
-    watch.exited(peer)
-    assert told.exits == [(peer, 2)]
-    watch.look()
-    watch.close()
-
-
-def test_a_pool_child_counts_for_itself_while_its_worker_lives(world: World) -> None:
-    """The worker's main process is its oldest; here it is the parent of this test."""
-    main = ProcessIdentity.current()
-    children = [identity(2**22 + 3, main.start_ticks + 1), identity(2**22 + 4, main.start_ticks + 2)]
-    dead_main = identity(2**22 + 5, 1)
-    told = Told()
-    for number, child in enumerate(children):
-        world.store.reported[child.encode()] = "peer@here"
-        world.store.records[f"a{number}"] = record_of(f"a{number}", Owner(child.encode(), "peer@here", "t"))
-    watch = HostWatch(cast("Any", world.store), cast("Any", told), identity(2**22 + 6, 9), "me@here")
-    world.store.reported[main.encode()] = "peer@here"
-    watch.look()
-    watch.exited(children[0])
-    wait_until(lambda: len(told.exits) == 1, "the first to be told of")
-    del world.store.reported[main.encode()]
-    world.store.reported[dead_main.encode()] = "peer@here"
-    watch.look()
-    watch.exited(children[1])
-    wait_until(lambda: len(told.exits) == 2, "the second to be told of")
-    assert [tenants for _, tenants in told.exits] == [1, 2]
-
-
-def test_a_process_that_runs_has_not_ended() -> None:
-    """Unlike one whose pid belongs to nobody, or to another."""
-    own = ProcessIdentity.current()
-    assert not has_ended(own)
-    assert has_ended(identity(own.pid, own.start_ticks + 1))
-    assert has_ended(identity(2**22 + 7, 1))
-
-
-def test_a_watch_tells_of_detached_work_until_none_is_left(world: World) -> None:
-    """Nothing is said of none, but for the first time after some."""
-    watch = make_watch(world, Told())
-    watch.look()
-    assert world.store.background == []
-    with counted_work("unit-watched"):
-        watch.look()
-    watch.look()
-    watch.look()
-    said = [work.get("unit-watched", 0) for _, work in world.store.background]
-    assert said[:2] == [1, 0]

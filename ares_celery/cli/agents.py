@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -35,14 +35,47 @@ def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> di
     return pairs
 
 
+def _config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
+    """``--config`` as a config, and whether it names single keys of it."""
+    if len(values) == 1 and (values[0] == "-" or values[0].lstrip().startswith("{")):
+        config = JSON.convert(values[0], None, None)
+        if not isinstance(config, dict):
+            raise click.BadParameter("what stdin has is no JSON object")
+        return cast("dict[str, Any]", config), False
+    pairs: dict[str, Any] = {}
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not separator or not key.isidentifier():
+            raise click.BadParameter(f"{value!r} is neither a JSON object nor KEY=VALUE")
+        pairs[key] = _json_or_text(text)
+    return pairs, True
+
+
+def _json_or_text(text: str) -> Any:  # noqa: ANN401 - a JSON value
+    import json
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 @agents.command()
 @_ID
 @click.option("--type", "agent_type", help="Agent type; needed for a new agent.")
-@click.option("--config", "config", type=JSON, help="JSON object; reaches the agent's constructor as keywords.")
+@click.option(
+    "--config",
+    "config",
+    multiple=True,
+    callback=_config,
+    metavar="JSON|KEY=VALUE",
+    help="A JSON object (- reads stdin), or single keys, repeated; reaches the agent's constructor as keywords.",
+)
 @click.option("--queue", help="Its own queue, without the namespace.")
 @click.option(
     "--restart", type=click.Choice(["permanent", "transient", "temporary"]), help="Which endings bring it back."
 )
+@click.option("--group", metavar="NAME", help="Its supervision group: `ares groups`.")
 @click.option("--max-restarts", type=click.IntRange(min=0), help="Charged deaths allowed; 0 = unlimited.")
 @click.option("--label", "labels", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="May be repeated.")
 @click.option(
@@ -89,7 +122,8 @@ def start(  # noqa: PLR0913 - one parameter an option
 def _spec(agent_id: str, fields: dict[str, Any]) -> Any:  # noqa: ANN401 - a spec, or the id of a known agent
     from ares_celery.agents.specs import parse_spec
 
-    kind = fields.pop("agent_type")
+    kind, (config, _) = fields.pop("agent_type"), fields.pop("config")
+    fields["config"] = config
     given = {name: value for name, value in fields.items() if value not in (None, {})}
     if kind is None:
         if given:
@@ -123,28 +157,6 @@ def stop(  # noqa: PLR0913 - one parameter an option
     say_standing(session, agent_id)
 
 
-def _config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
-    """``--config`` as a config, and whether it names single keys of it."""
-    if len(values) == 1 and values[0].lstrip().startswith("{"):
-        return JSON.convert(values[0], None, None), False
-    pairs: dict[str, Any] = {}
-    for value in values:
-        key, separator, text = value.partition("=")
-        if not separator or not key.isidentifier():
-            raise click.BadParameter(f"{value!r} is neither a JSON object nor KEY=VALUE")
-        pairs[key] = _json_or_text(text)
-    return pairs, True
-
-
-def _json_or_text(text: str) -> Any:  # noqa: ANN401 - a JSON value
-    import json
-
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 @agents.command()
 @_ID
 @click.option(
@@ -154,7 +166,7 @@ def _json_or_text(text: str) -> Any:  # noqa: ANN401 - a JSON value
     required=True,
     callback=_config,
     metavar="JSON|KEY=VALUE",
-    help="The whole config as a JSON object, or single keys of it; may be repeated.",
+    help="The whole config as a JSON object (- reads stdin), or single keys of it; may be repeated.",
 )
 @click.option(
     "--apply",

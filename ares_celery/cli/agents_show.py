@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ares_celery.cli.agent_words import seconds_left, state_words, store_time
+from ares_celery.cli.agents_follow import check_stream_exists
 from ares_celery.cli.apps import Session, pass_session
-from ares_celery.cli.output import clean, output_option, print_facts, print_json, print_table, shorten
+from ares_celery.cli.output import clean, in_units, output_option, print_facts, print_json, print_table, say, shorten
 
 if TYPE_CHECKING:
     from ares_celery.model.event import Event
@@ -97,8 +98,7 @@ def events(  # noqa: PLR0913 - one parameter an option
     follow: bool,
     output: str,
 ) -> None:
-    """Show the event stream of agent ID. With --follow, -o json prints one line an event."""
-    from ares_celery.ids import check_agent_id
+    """Show the event stream of agent ID, or @plugin:NAME. With --follow, -o json prints one line an event."""
     from ares_celery.model.event import ReadOptions
 
     if follow:
@@ -107,19 +107,24 @@ def events(  # noqa: PLR0913 - one parameter an option
         from ares_celery.cli.agents_follow import follow_events
 
         show = print_json if output == "json" else _print_event
-        follow_events(session, check_agent_id(agent_id), last=limit, show=show)
+        follow_events(session, _stream(agent_id), last=limit, show=show)
         return
     direction: Any = "descending" if newest else "ascending"
     options = ReadOptions(from_version=from_version, to_version=to_version, limit=limit, direction=direction)
-    found = session.manager.events.read(check_agent_id(agent_id), options)
-    if not found and session.manager.get_agent_info(agent_id) is None:
-        from ares_celery.errors import AgentNotFoundError
-
-        raise AgentNotFoundError(agent_id=agent_id)
+    found = session.manager.events.read(_stream(agent_id), options)
+    if not found:
+        check_stream_exists(session, agent_id)
     if output == "json":
         print_json(found)
     else:
         print_table(("VERSION", "TIME", "TYPE", "PAYLOAD"), (_event_row(event) for event in found))
+
+
+def _stream(name: str) -> str:
+    """The stream's id: an agent's, or one whose mark no agent's id may have."""
+    from ares_celery.ids import check_agent_id
+
+    return name if name.startswith("@") else check_agent_id(name)
 
 
 def _print_event(event: Event) -> None:
@@ -155,6 +160,13 @@ def snapshots(session: Session, *, agent_id: str, with_state: bool, output: str)
     found = [*session.store.stored_snapshots(checked), *session.store.damaged_snapshots(checked)]
     if not found and session.manager.get_agent_info(checked) is None:
         raise AgentNotFoundError(agent_id=checked)
+    if not found and output != "json":
+        config = session.config
+        say(
+            f"agent {checked} has no snapshot yet: the first comes after {in_units(config.snapshot_interval)}, "
+            f"{config.snapshot_every_events} events or an orderly end, if the agent has snapshot()"
+        )
+        return
     rows: list[dict[str, object]] = [
         {
             "version": item.version,

@@ -99,5 +99,7 @@ def diff(session: Session, output: str) -> None:
     elif differing:
         rows = ((name, values["own"], values["namespace"]) for name, values in differing.items())
         print_table(("FIELD", "OWN", "NAMESPACE"), rows)
+    elif given:
+        say("the values that this process was given are those of the namespace")
     else:
-        say("this process's own values are those of the namespace")
+        say("this process was given no values (ARES_<FIELD>, or its app), so all are those of the namespace")

@@ -13,6 +13,7 @@ from ares_celery.cli.chaos import chaos
 from ares_celery.cli.config import config
 from ares_celery.cli.demo.command import demo
 from ares_celery.cli.exit_codes import exit_code_of
+from ares_celery.cli.groups import groups
 from ares_celery.cli.output import clean, say
 from ares_celery.cli.runtime import runtime
 from ares_celery.cli.supervisor import supervisor
@@ -54,7 +55,7 @@ def cli(ctx: click.Context, app: str | None) -> None:
     ctx.call_on_close(session.close)
 
 
-for _command in (up, demo, version, runtime, config, agents, chaos, supervisor):
+for _command in (up, demo, version, runtime, config, agents, groups, chaos, supervisor):
     cli.add_command(_command)
 
 

@@ -12,7 +12,17 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-__all__ = ["clean", "output_option", "print_facts", "print_json", "print_table", "say", "shorten", "to_json"]
+__all__ = [
+    "clean",
+    "in_units",
+    "output_option",
+    "print_facts",
+    "print_json",
+    "print_table",
+    "say",
+    "shorten",
+    "to_json",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Styles of rich for words that a cell may consist of.
@@ -97,6 +107,23 @@ def shorten(text: str, limit: int) -> str:
         ('process…', 'short')
     """
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def in_units(duration: timedelta) -> str:
+    """A duration for people: in days, hours, minutes and seconds; below a minute with its fraction.
+
+    Example:
+        >>> in_units(timedelta(seconds=139.3)), in_units(timedelta(seconds=1.5)), in_units(timedelta(days=1))
+        ('2m 19s', '1.5s', '1d')
+    """
+    whole = duration.days * 86_400 + duration.seconds
+    if whole < 60:  # noqa: PLR2004 - a minute
+        return f"{round(duration.total_seconds(), 3):g}s"
+    minutes, seconds = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s"))
+    return " ".join(f"{number}{unit}" for number, unit in parts if number)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 from ares_celery.cli.apps import Session, pass_session
-from ares_celery.cli.options import DURATION, why_options
-from ares_celery.cli.output import output_option, print_facts, print_json, print_table, say, shorten
+from ares_celery.cli.options import why_options
+from ares_celery.cli.output import in_units, output_option, print_facts, print_json, print_table, say, shorten
 
 __all__ = ["runtime"]
 
@@ -65,7 +65,7 @@ def status(session: Session, output: str) -> None:
     if output == "json":
         print_json(facts)
     else:
-        print_facts(facts)
+        print_facts({**facts, "uptime": in_units(stats.uptime)})
 
 
 @runtime.command()
@@ -94,8 +94,26 @@ def audit(session: Session, *, agent_id: str | None, since: str | None, limit: i
 
 def _since(session: Session, text: str | None) -> datetime | str | None:
     """A time as it is; a duration as the time so long ago by Redis' clock."""
-    if text is None or not text[0].isdigit() or not text[-1].isalpha() or "T" in text:
-        return text
     from ares_celery.clock import to_datetime
+    from ares_celery.model.durations import parse_duration
 
-    return to_datetime(session.store.server_time()) - DURATION.convert(text, None, None)
+    if text is None or _is_iso(text):
+        return text
+    problem = (
+        f"{text!r} is no time; write 10m or 2h for so long ago, or an ISO time with its zone: 2026-07-01T12:00:00Z"
+    )
+    # A number without a unit may be meant for a year.
+    if not text[-1:].isalpha():
+        raise click.BadParameter(problem, param_hint="--since")
+    try:
+        return to_datetime(session.store.server_time()) - parse_duration(text)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(problem, param_hint="--since") from error
+
+
+def _is_iso(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -22,6 +22,10 @@ _WORDS: Final = (
     (re.compile(r"\bkill_agent\b"), "kill"),
     # What `ask` does is a send, too: neither verb may be named for the other.
     (re.compile(r"\bso send is not possible\b"), "so it takes no messages"),
+    (
+        re.compile(r"\bcall define_group\(.*?\) first, or leave `group` out"),
+        "`ares groups define NAME` defines one, `ares groups ls` lists those that are",
+    ),
     (re.compile(r"\bstart_agent starts it\b"), "`ares agents start {agent_id}` starts it"),
     (re.compile(r"; stop it first\b"), "; stop it first (`ares agents stop {agent_id}`)"),
 )

@@ -149,7 +149,7 @@ class AgentQueries:
                 return agent_info(record)
             if self._clock.monotonic() >= until:
                 names = " or ".join(sorted(state.value for state in wanted))
-                raise WaitTimeoutError(agent_id=checked, wanted=names, timeout=limit, state=record.state.value)
+                raise _timed_out(agent_info(record), names, limit)
             self._clock.wait(self._never, pause)
             pause = min(pause * 1.5, _LONGEST_LOOK)
 
@@ -158,6 +158,16 @@ class AgentQueries:
         if record is None:
             raise AgentNotFoundError(agent_id=agent_id)
         return record
+
+
+def _timed_out(info: AgentInfo, wanted: str, timeout: float) -> WaitTimeoutError:
+    """The error, with what the agent waits for when nobody has taken it."""
+    fields = {"agent_id": info.id, "wanted": wanted, "timeout": timeout, "state": info.state.value}
+    error = WaitTimeoutError(**fields, waiting_on=info.waiting_on)
+    if info.waiting_on != "slot":
+        return error
+    hint = "no worker has taken it: does one run that reads its queue, with a free slot?"
+    return WaitTimeoutError(**fields, waiting_on=info.waiting_on, message=f"{error}; {hint}")
 
 
 def _known_states(states: object) -> list[AgentState]:

@@ -35,6 +35,7 @@ class StateCheck:
         known: The schema of the code at hand; None when it does not know the type.
         place: ``namespace``, or the snapshot store of the user's own.
         problem: Why it would not load; empty when it would.
+        tried: False when the code at hand does not know the type, so that nobody can tell.
     """
 
     agent_id: str
@@ -44,6 +45,7 @@ class StateCheck:
     known: int | None
     place: str
     problem: str = ""
+    tried: bool = True
 
     @property
     def loads(self) -> bool:
@@ -108,7 +110,9 @@ def _check(
     if isinstance(stored, DamagedSnapshot):
         return StateCheck(record.id, record.spec.type, None, None, schema, place, f"damaged: {stored.problem}")
     _, problem = calls.call(_try, registry, record, stored)
-    return StateCheck(record.id, record.spec.type, stored.version, stored.schema, schema, place, problem)
+    return StateCheck(
+        record.id, record.spec.type, stored.version, stored.schema, schema, place, problem, tried=known is not None
+    )
 
 
 def _try(registry: Registry, record: AgentRecord, snapshot: Snapshot) -> None:

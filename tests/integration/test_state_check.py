@@ -111,6 +111,7 @@ def test_every_stored_state_is_tried_and_the_reason_is_named(runtime: Runtime) -
         ("gone", 1): "UnknownAgentTypeError",
     }
     assert set(found) - {("good", 1), ("good", 2), ("good", 3)} == set(problems)
+    assert {key for key, result in found.items() if not result.tried} == {("gone", 1)}
     for key, problem in problems.items():
         assert re.search(problem, found[key].problem), found[key]
     assert (found["odd", 3].schema, found["odd", 3].known, found["gone", 1].known) == (3, 2, None)
@@ -177,7 +178,7 @@ def test_the_command_lists_what_would_not_load_and_fails(
     failed = ares("agents", "check", "-o", "json", env=env, folder=tmp_path)
     assert failed.returncode == 1, failed.stderr
     told = json.loads(failed.stdout)
-    assert told["checked"] == 10
+    assert (told["checked"], told["unknown"]) == (9, {"gone": 1})
     assert {(one["agent_id"], one["version"]) for one in told["failed"]} == {
         ("odd", 1),
         ("odd", 2),
@@ -185,8 +186,11 @@ def test_the_command_lists_what_would_not_load_and_fails(
         ("unlinked", 1),
         ("unlinked", 2),
         ("hidden", 1),
-        ("gone", 1),
     }
+    for asked in (("--all",), ("--type", "gone"), ("gone",)):
+        gone = ares("agents", "check", *asked, "-o", "json", env=env, folder=tmp_path)
+        assert gone.returncode == 1
+        assert ("gone", 1) in {(one["agent_id"], one["version"]) for one in json.loads(gone.stdout)["failed"]}
     good = ares("agents", "check", "good", env=env, folder=tmp_path)
     assert (good.returncode, good.stdout) == (0, "")
     assert "3 stored states tried, 0 would not load" in good.stderr

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from ares_celery.cli.apps import Session
 from ares_celery.cli.config import LATER
 from ares_celery.cli.exit_codes import ExitCode
+from ares_celery.cli.main import cli
+from ares_celery.clock import instant_from
 from ares_celery.config import RuntimeConfig
 from ares_celery.model.agent import AgentState
 from ares_celery.model.audit import AuditEntry
-from tests.unit.cli.calling import RecordingManager, agent, run
+from tests.unit.cli.calling import RecordingManager, agent, run, runner
 
 INFO = agent("a", AgentState.RUNNING)
 ENTRY = AuditEntry(
@@ -55,13 +58,42 @@ def test_a_config_is_a_json_object_or_single_keys(
     assert manager.calls == [("update_agent", ("a",), wanted)]
 
 
-@pytest.mark.parametrize("given", ["{", "step", "=5", "a b=1"])
-def test_what_is_neither_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+@pytest.mark.parametrize("command", [("update", "a"), ("start", "a", "--type", "counter")])
+@pytest.mark.parametrize("given", ["{", "step", "=5", "a b=1", "[1]"])
+def test_what_is_neither_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], given: str
+) -> None:
     """Nothing is sent."""
     manager = stand_in(monkeypatch, INFO)
-    done = run("agents", "update", "a", "--config", given)
+    done = run("agents", *command, "--config", given)
     assert done.exit_code == ExitCode.USAGE
     assert manager.calls == []
+
+
+@pytest.mark.parametrize(
+    ("given", "config"),
+    [
+        (('{"step": 5}',), {"step": 5}),
+        (("step=5", "name=b"), {"step": 5, "name": "b"}),
+        (("-",), {"from": "stdin"}),
+        ((), {}),
+    ],
+)
+def test_a_start_takes_a_config_in_the_forms_of_an_update(
+    monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], config: dict[str, object]
+) -> None:
+    """One way to write it, wherever it is written."""
+    manager = stand_in(monkeypatch, SimpleNamespace(info=lambda: INFO))
+    options = [word for value in given for word in ("--config", value)]
+    done = runner().invoke(cli, ["agents", "start", "a", "--type", "counter", *options], input='{"from": "stdin"}')
+    assert (done.exit_code, manager.calls[0][1][0].config) == (0, config)
+
+
+def test_stdin_that_is_no_object_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config is an object."""
+    manager = stand_in(monkeypatch, INFO)
+    done = runner().invoke(cli, ["agents", "update", "a", "--config", "-"], input="[1]")
+    assert (done.exit_code, manager.calls) == (ExitCode.USAGE, [])
 
 
 def test_the_audit_stream_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,6 +104,24 @@ def test_the_audit_stream_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) ->
     assert manager.calls == [("audit", ("a",), {"since": "2026-07-01T00:00:00Z", "limit": 5})]
     (entry,) = json.loads(run("runtime", "audit", "-o", "json").stdout)
     assert (entry["op"], entry["changed"], entry["time"]) == ("op-1", ["config"], "2026-07-01T12:00:00+00:00")
+
+
+def test_so_long_ago_is_by_the_clock_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the terminal's."""
+    manager = stand_in(monkeypatch, [])
+    monkeypatch.setattr(Session, "store", SimpleNamespace(server_time=lambda: instant_from(ENTRY.time)))
+    assert run("runtime", "audit", "--since", "2h").exit_code == 0
+    assert manager.calls == [("audit", (None,), {"since": ENTRY.time - timedelta(hours=2), "limit": 100})]
+
+
+@pytest.mark.parametrize("given", ["yesterday", "", "2 weeks", "120", "2026", "9999999999999h"])
+def test_what_is_no_time_is_told_both_forms(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """The examples can be typed as they stand."""
+    manager = stand_in(monkeypatch, [])
+    monkeypatch.setattr(Session, "store", SimpleNamespace(server_time=lambda: instant_from(ENTRY.time)))
+    done = run("runtime", "audit", "--since", given)
+    assert (done.exit_code, manager.calls) == (ExitCode.USAGE, [])
+    assert [form for form in ("10m", "2h", "ISO time with its zone") if form not in " ".join(done.stderr.split())] == []
 
 
 @pytest.mark.parametrize(
@@ -129,3 +179,13 @@ def test_own_values_are_shown_beside_those_that_hold(monkeypatch: pytest.MonkeyP
     assert differing == ({"lease_ttl": {"own": "20s", "namespace": "8s"}} if own.model_fields_set else {})
     done = run("config", "diff")
     assert ("20s" in done.stdout) == bool(own.model_fields_set)
+
+
+@pytest.mark.parametrize(
+    ("own", "words"), [(RuntimeConfig(lease_ttl="8s"), "was given are those"), (RuntimeConfig(), "was given no values")]
+)
+def test_a_diff_without_lines_says_why(monkeypatch: pytest.MonkeyPatch, own: RuntimeConfig, words: str) -> None:
+    """Nothing was given, or nothing differs."""
+    monkeypatch.setattr(Session, "config", RuntimeConfig())
+    monkeypatch.setattr(Session, "wiring", _Wiring(own))
+    assert words in run("config", "diff").stderr

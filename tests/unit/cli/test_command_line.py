@@ -62,7 +62,7 @@ def test_every_command_that_prints_data_prints_json_too() -> None:
         if not any("--output" in parameter.opts for parameter in command.params)
     }
 
-    assert without == {*silent, "runtime start", "runtime stop", "up"}
+    assert without == {*silent, "groups rm", "runtime start", "runtime stop", "up"}
 
 
 def test_help_answers_without_importing_celery_or_redis() -> None:
@@ -191,7 +191,7 @@ def test_a_new_agent_s_spec_reaches_the_manager(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Session, "manager", made)
 
     done = run(
-        *("agents", "start", "a", "--type", "counter", "--config", '{"step": 2}', "--label", "team=x"),
+        *("agents", "start", "a", "--type", "counter", "--config", '{"step": 2}', "--label", "team=x", "--group", "g"),
         *(
             "--max-restarts",
             "0",
@@ -210,7 +210,9 @@ def test_a_new_agent_s_spec_reaches_the_manager(monkeypatch: pytest.MonkeyPatch)
     assert done.exit_code == 0
     name, (spec,), options = made.calls[0]
     assert name == "start_agent"
-    assert spec == AgentSpec(id="a", type="counter", config={"step": 2}, labels={"team": "x"}, max_restarts=0)
+    assert spec == AgentSpec(
+        id="a", type="counter", config={"step": 2}, labels={"team": "x"}, max_restarts=0, group="g"
+    )
     assert options == {
         "if_exists": "return",
         "wait": "running",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,14 @@ from typing import Any
 import pytest
 
 from ares_celery.cli.apps import Session
+from ares_celery.cli.exit_codes import ExitCode
 from ares_celery.clock import instant_from
+from ares_celery.config import RuntimeConfig
 from ares_celery.ids import Epoch, Version
 from ares_celery.model.agent import AgentInfo, AgentState, Desired
 from ares_celery.model.event import Event, EventType
 from ares_celery.model.snapshot import Snapshot
+from ares_celery.model.stats import RuntimeStats
 from ares_celery.store.base import DamagedSnapshot
 from tests.unit.cli.calling import RecordingManager, agent, run
 
@@ -162,3 +166,55 @@ def test_snapshots_show_their_state_when_it_is_asked_for(store: SimpleNamespace)
     assert '{"total": 7}' in run("agents", "snapshots", "a", "--state").stdout
     assert "its checksum does not fit" in run("agents", "snapshots", "a").stdout
     assert json.loads(run("agents", "snapshots", "a", "-o", "json").stdout)[0]["state"] == {"total": 7}
+
+
+def test_no_snapshots_are_a_sentence_that_says_when_the_first_comes(
+    monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace
+) -> None:
+    """With the namespace's own numbers; programs get an empty list."""
+    answering(monkeypatch, agent("a", AgentState.RUNNING))
+    store.stored_snapshots = store.damaged_snapshots = RecordingManager(()).snapshots
+    store.config = RuntimeConfig(snapshot_interval="90s", snapshot_every_events=70)
+
+    done = run("agents", "snapshots", "a", "--state")
+
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "no snapshot yet: the first comes after 1m 30s, 70 events or an orderly end" in done.stderr
+    assert json.loads(run("agents", "snapshots", "a", "-o", "json").stdout) == []
+
+
+@pytest.mark.parametrize("follow", [(), ("--follow",)])
+def test_a_stream_of_no_agent_without_events_is_not_taken_for_an_agent(
+    monkeypatch: pytest.MonkeyPatch, follow: tuple[str, ...]
+) -> None:
+    """The mark of a plug-in's stream is one that no agent's id may have."""
+    events = SimpleNamespace(read=RecordingManager(()).read, subscribe=RecordingManager(nullcontext()).subscribe)
+    monkeypatch.setattr(Session, "manager", SimpleNamespace(events=events))
+
+    done = run("agents", "events", "@plugin:audit", *follow)
+
+    assert done.exit_code == ExitCode.NOT_FOUND
+    assert "stream '@plugin:audit' has no events" in done.stderr
+    assert run("agents", "events", "a b").exit_code == ExitCode.USAGE
+
+
+def test_a_plug_in_s_stream_is_shown_like_an_agent_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is handed on as it is."""
+    event = Event("e1", "@plugin:audit", Version(1), EventType.PLUGIN_STARTED, {"plugin": "audit"}, NOW)
+    events = RecordingManager((event,))
+    monkeypatch.setattr(Session, "manager", SimpleNamespace(events=events))
+
+    assert '{"plugin": "audit"}' in run("agents", "events", "@plugin:audit").stdout
+    assert events.calls[0][1][0] == "@plugin:audit"
+
+
+def test_the_uptime_has_units(monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace) -> None:
+    """For people; programs get seconds."""
+    stats = RuntimeStats(active_agents=1, total_restarts=0, uptime=timedelta(hours=27, seconds=4.5))
+    answering(monkeypatch, stats)
+    store.runtime = lambda: SimpleNamespace(state=SimpleNamespace(value="running"), reason="", actor="")
+
+    facts = dict(line.split(maxsplit=1) for line in run("runtime", "status").stdout.splitlines())
+
+    assert facts["uptime"] == "1d 3h 4s"
+    assert json.loads(run("runtime", "status", "-o", "json").stdout)["uptime"] == 27 * 3_600 + 4.5

@@ -20,7 +20,7 @@ from ares_celery.errors import (
     error_from_wire,
 )
 from ares_celery.ids import AgentId, check_agent_id
-from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState
+from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState, Desired
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.info import agent_info
 from ares_celery.runtime.callers import as_shown, check_texts
@@ -164,9 +164,12 @@ def _timed_out(info: AgentInfo, wanted: str, timeout: float) -> WaitTimeoutError
     """The error, with what the agent waits for when nobody has taken it."""
     fields = {"agent_id": info.id, "wanted": wanted, "timeout": timeout, "state": info.state.value}
     error = WaitTimeoutError(**fields, waiting_on=info.waiting_on)
-    if info.waiting_on != "slot":
+    if info.waiting_on == "slot":
+        hint = "no worker has taken it: does one run that reads its queue, with a free slot?"
+    elif info.state is AgentState.REGISTERED and info.desired is Desired.RUNNING:
+        hint = "the runtime does not run yet: does an agents worker run? A stopped one needs `ares runtime start`"
+    else:
         return error
-    hint = "no worker has taken it: does one run that reads its queue, with a free slot?"
     return WaitTimeoutError(**fields, waiting_on=info.waiting_on, message=f"{error}; {hint}")
 
 

@@ -352,13 +352,27 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         """Lets a paused agent run again; not a restart. One that is not paused: no effect."""
         self._apply(check_agent_id(agent_id), commands.Resume(reason=reason, actor=actor or me()), op)
 
-    def unpark_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
+    def unpark_agent(
+        self, agent_id: str, *, accept_loss: bool = False, reason: str = "", actor: str = "", op: str = ""
+    ) -> None:
         """Starts a parked agent again with a full restart budget.
+
+        Args:
+            agent_id: Which agent.
+            accept_loss: The way out of cause ``integrity``: whatever is missing or damaged up to the agent's present
+                version counts as lost from now on, in later recoveries too. New damage parks again.
+            reason: Kept with the agent.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
 
         Raises:
             AgentNotParkedError: It is not parked. AgentParkedError: Its cause has to be settled first.
+            OperationNotSupportedError: ``accept_loss`` for another cause. InvalidSettingError: It is neither True nor
+                False.
         """
-        command = commands.Unpark(reason=reason or "unpark", actor=actor or me())
+        if not isinstance(cast("object", accept_loss), bool):
+            raise InvalidSettingError(field="accept_loss", value=repr(accept_loss), problem="use True or False")
+        command = commands.Unpark(reason=reason or "unpark", actor=actor or me(), accept_loss=accept_loss)
         self._apply(check_agent_id(agent_id), command, op)
 
     def delete_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ares_celery.cli.output import say
 
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from ares_celery.model.agent import AgentInfo
 
 __all__ = ["say_standing", "seconds_left", "standing", "state_words", "store_time"]
-
-#: Causes of parking that a restart does not wave through.
-_UNSETTLED: Final = frozenset({"integrity", "reconcile"})
 
 
 def say_standing(session: Session, agent_id: str) -> None:
@@ -110,6 +107,11 @@ def _after_the_stop(info: AgentInfo) -> str:
 
 def _parked(info: AgentInfo) -> str:
     cause = f" ({info.cause})" if info.cause else ""
-    if info.cause in _UNSETTLED:
+    if info.cause == "integrity":
+        return (
+            f"{cause} and stays so: `ares agents show {info.id}` tells where; `ares agents unpark {info.id} "
+            "--accept-loss` goes on without what is lost"
+        )
+    if info.cause == "reconcile":
         return f"{cause} and stays so: what `ares agents show {info.id}` tells has to be settled before a restart"
     return f"{cause} and stays so until `ares agents restart {info.id}`"

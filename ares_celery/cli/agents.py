@@ -240,11 +240,14 @@ def resume(session: Session, agent_id: str, reason: str, actor: str) -> None:
 
 @agents.command()
 @_ID
+@click.option(
+    "--accept-loss", is_flag=True, help="For cause integrity: go on without what is missing or damaged, for good."
+)
 @why_options
 @pass_session
-def unpark(session: Session, agent_id: str, reason: str, actor: str) -> None:
+def unpark(session: Session, *, agent_id: str, accept_loss: bool, reason: str, actor: str) -> None:
     """Start a parked agent again with a full restart budget; one that is not parked is refused."""
-    session.manager.unpark_agent(agent_id, reason=reason, actor=actor)
+    session.manager.unpark_agent(agent_id, accept_loss=accept_loss, reason=reason, actor=actor)
     say_standing(session, agent_id)
 
 

@@ -183,10 +183,19 @@ class AgentParkedError(AresError):
     """The agent was given up on and waits for a person."""
 
     code = "agent_parked"
-    template = (
-        "agent {agent_id!r} is parked ({cause}): {reason}; look at `ares agents show {agent_id}`, then "
-        "`ares agents restart {agent_id}`"
-    )
+    template = "agent {agent_id!r} is parked ({cause}): {reason}; look at `ares agents show {agent_id}`, then {cure}"
+
+    def __init__(self, data: Mapping[str, Any] | None = None, /, **fields: object) -> None:
+        """Names the way out of this cause, in field ``cure``."""
+        known: dict[str, Any] = {**(data or {}), **fields}
+        agent_id = known.get("agent_id", "?")
+        cure = f"`ares agents restart {agent_id}`"
+        if known.get("cause") == "integrity":
+            cure = (
+                f"`ares agents unpark {agent_id} --accept-loss` to go on without what is lost, or "
+                f"`ares agents rm {agent_id}` to forget the agent"
+            )
+        super().__init__({"cure": cure, **known})
 
 
 class AgentNotParkedError(AresError):

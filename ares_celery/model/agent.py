@@ -250,6 +250,10 @@ class AgentRecord:
     state_schema: int = 0
     #: ``<version>|<epoch>`` of the newest state that is safe in a snapshot store of the user's own.
     state_saved: str = ""
+    #: Events up to this version may be missing or damaged: somebody has accepted that they are lost.
+    accepted_version: Version = Version(0)
+    #: No incarnation has run since then: whatever snapshots are damaged now are given up with them.
+    begin_anew: bool = False
     #: ``<why>|<epoch>``: a worker could not take the incarnation of this epoch, and left it to another one.
     refused: str = ""
 
@@ -293,6 +297,8 @@ class AgentInfo(BaseModel):
     next_attempt: datetime | None = None
     last_progress: datetime | None = None
     last_error: str = ""
+    #: Losses of its history up to this version were accepted by `unpark_agent`; 0: none.
+    accepted_version: int = 0
     result: Any = None
     labels: dict[str, str] = {}
 

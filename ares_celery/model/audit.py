@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from ares_celery.model.agent import AgentRecord
-from ares_celery.model.command import Operation
+from ares_celery.model.command import Operation, Unpark
 from ares_celery.model.plan import Plan
 
 __all__ = ["AuditEntry", "AuditNote", "note_of"]
@@ -43,7 +43,8 @@ class AuditNote(BaseModel):
         reason: Why.
         state: The state that the change led to; ``deleted`` for an agent that is gone.
         op: The operation id, the same in a repeated call.
-        changed: Names of spec fields or settings that changed; their values are not kept here.
+        changed: Names of spec fields or settings that changed; their values are not kept here. ``accept_loss``: the
+            agent was un-parked without what is lost of it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,8 +83,12 @@ def note_of(plan: Plan, op: str) -> AuditNote | None:
         reason=command.reason,
         state=plan.after.state.value if plan.after else "deleted",
         op=op,
-        changed=_changed(plan.before, plan.after),
+        changed=_accepted(command) or _changed(plan.before, plan.after),
     )
+
+
+def _accepted(command: object) -> tuple[str, ...]:
+    return ("accept_loss",) if isinstance(command, Unpark) and command.accept_loss else ()
 
 
 def _changed(before: AgentRecord | None, after: AgentRecord | None) -> tuple[str, ...]:

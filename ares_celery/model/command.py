@@ -155,9 +155,14 @@ class Restart(Command):
 
 @dataclass(frozen=True, slots=True)
 class Unpark(Command):
-    """A person lets a parked agent try again, with a full budget."""
+    """A person lets a parked agent try again, with a full budget.
+
+    Attributes:
+        accept_loss: What is missing or damaged of its history and state up to now is given up, for good.
+    """
 
     operation: ClassVar = Operation.UNPARK
+    accept_loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,12 +177,14 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         },
     ),
     EventType.INTEGRITY_VIOLATED: EventFacts(
-        "Events are missing or damaged, and recovery went on without them (`integrity` = `warn`).",
+        "Events or the only state are missing or damaged, and recovery went on without (`integrity` = `warn`, or the "
+        "loss was accepted).",
         "the hosting process",
         {
             **_AGENT_ID,
             "count": "how many",
-            "violations": "the first of them: `kind` (gap, damaged, truncated), `from_version`, `to_version`",
+            "violations": "the first of them: `kind` (gap, damaged, truncated; state: it began from nothing), "
+            "`from_version`, `to_version`",
         },
     ),
     EventType.REPLAY_TRUNCATED: EventFacts(

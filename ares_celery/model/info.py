@@ -38,6 +38,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         next_attempt=to_datetime(record.next_attempt_at) if unclaimed and record.next_attempt_at else None,
         last_progress=to_datetime(progress) if progress else None,
         last_error=record.last_error,
+        accepted_version=record.accepted_version,
         result=json.loads(record.result) if record.result else None,
         labels=record.spec.labels,
     )

@@ -107,7 +107,7 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         ((S.PARKED,), asked.restart_parked, (S.STARTING,)),
     ),
     O.UNPARK: _cells(
-        ((S.PARKED,), asked.restart_parked, (S.STARTING,)),
+        ((S.PARKED,), asked.unpark, (S.STARTING,)),
         ((*_LIVE, *_IDLE, *_ASLEEP, S.COMPLETED), asked.refuse_unparked, _STAY),
     ),
     O.RESTORE: _cells(

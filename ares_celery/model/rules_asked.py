@@ -242,6 +242,22 @@ def restart_parked(situation: Situation, command: Command) -> Plan:
     return replace(plan, before=record)
 
 
+def unpark(situation: Situation, command: Command) -> Plan:
+    """Un-parks as a restart does; with `accept_loss` from cause integrity, whose losses up to now count as accepted."""
+    record = the_record(situation)
+    if not cast("commands.Unpark", command).accept_loss:
+        return restart_parked(situation, command)
+    if record.cause != "integrity":
+        raise OperationNotSupportedError(
+            operation=f"unpark agent {record.spec.id!r} with accept_loss",
+            reason=f"its cause is {record.cause or 'not known'}, so no loss was found; leave accept_loss out",
+            agent_id=record.spec.id,
+            cause=record.cause,
+        )
+    settled = replace(record, cause="", accepted_version=record.version, begin_anew=True)
+    return replace(restart_parked(replace(situation, record=settled), command), before=record)
+
+
 def refuse_unparked(situation: Situation, command: Command) -> Plan:  # noqa: ARG001 - every handler takes both
     """There is nothing to unpark."""
     record = the_record(situation)

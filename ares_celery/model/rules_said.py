@@ -116,6 +116,7 @@ def mark_running(situation: Situation, command: Command) -> Plan:
         record,
         state=AgentState.RUNNING,
         running_since=situation.now,
+        begin_anew=False,
         failover=False,
         attempt=0,
         task_id="",

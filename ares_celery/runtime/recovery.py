@@ -121,8 +121,8 @@ def recover_agent_state(recovery: Recovery, agent: Agent) -> Recovered:
     """Gives a new instance the state that its events say.
 
     A damaged snapshot is passed over for an older one, at last for the events alone; a gap in the events is never
-    papered over. Without any snapshot the agent gets what is known of its conversation. An agent that neither folds
-    events nor takes snapshots is left as it is.
+    papered over, unless somebody has accepted the loss. Without any snapshot the agent gets what is known of its
+    conversation. An agent that neither folds events nor takes snapshots is left as it is.
 
     Raises:
         EventIntegrityError: Events are missing or damaged, or every snapshot of an agent that folds none; field
@@ -131,12 +131,12 @@ def recover_agent_state(recovery: Recovery, agent: Agent) -> Recovered:
         StateUpcastError: It was written by older code, and cannot be brought to the schema of this one.
         SnapshotStoreError: The only state is in a store that does not give it.
     """
-    claimed, folds = recovery.claimed, isinstance(agent, (Applier, Replayer))
+    record, folds = recovery.claimed.record, isinstance(agent, (Applier, Replayer))
     history = History(
         recovery.source.events,
         recovery.agent_id,
-        claimed.record.version,
-        forgive=recovery.policy.forgive,
+        record.version,
+        forgiven=record.version if recovery.policy.forgive else record.accepted_version,
         patience=recovery.patience,
     )
     snapshot, damaged = None, 0
@@ -168,6 +168,8 @@ def _choose(recovery: Recovery, *, folds: bool) -> tuple[Snapshot | None, int]:
     chosen = _newer(own, other, recovery.claimed.record)
     if not folds and (chosen is None or chosen is not other):
         _refuse_lost_state(recovery, chosen, damaged)
+        if chosen is None and recovery.claimed.record.begin_anew:
+            _say_state_lost(recovery)
     if damaged:
         # Only now: what is the last trace of a state stays in its place.
         recovery.patience(lambda: recovery.source.set_aside(recovery.agent_id, recovery.claimed.record.fence, damaged))
@@ -206,6 +208,15 @@ def _say_damaged(recovery: Recovery, damaged: DamagedSnapshot, place: str) -> No
     recovery.found.append(Finding(EventType.SNAPSHOT_DAMAGED, payload, "snapshots_damaged"))
 
 
+def _say_state_lost(recovery: Recovery) -> None:
+    accepted = recovery.claimed.record.accepted_version
+    log.error("agent %s: its snapshots are lost, which was accepted; it begins from nothing", recovery.agent_id)
+    lost = {"kind": "state", "from_version": 1, "to_version": accepted}
+    recovery.found.append(
+        Finding(EventType.INTEGRITY_VIOLATED, {"count": 1, "violations": [lost]}, "integrity_violations")
+    )
+
+
 def _from_elsewhere(recovery: Recovery) -> Snapshot | None:
     if recovery.elsewhere is None:
         return None
@@ -221,7 +232,7 @@ def _from_elsewhere(recovery: Recovery) -> Snapshot | None:
 def _refuse_lost_state(recovery: Recovery, chosen: Snapshot | None, damaged: Sequence[DamagedSnapshot]) -> None:
     """An agent whose only state is its snapshots begins neither from nothing nor from less than is known to be safe."""
     record, elsewhere = recovery.claimed.record, recovery.elsewhere
-    if chosen is None and damaged:
+    if chosen is None and damaged and not record.begin_anew:
         raise EventIntegrityError(
             agent_id=recovery.agent_id,
             version=record.version,

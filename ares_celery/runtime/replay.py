@@ -65,17 +65,17 @@ class History:
         events: Where they are.
         agent_id: Whose they are.
         last: Version of the last one.
-        forgive: Pass over what is missing or damaged.
+        forgiven: What is missing or damaged up to this version is passed over.
         patience: For each read.
     """
 
     def __init__(
-        self, events: EventReader, agent_id: AgentId, last: Version, *, forgive: bool, patience: Patience = at_once
+        self, events: EventReader, agent_id: AgentId, last: Version, *, forgiven: int, patience: Patience = at_once
     ) -> None:
         self._events = events
         self._agent_id = agent_id
         self._last = last
-        self._forgive = forgive
+        self._forgiven = forgiven
         self._patience = patience
         self._violations: list[Violation] = []
 
@@ -137,10 +137,11 @@ class History:
         return self._patience(lambda: self._events.read(self._agent_id, events_only))
 
     def _violated(self, violation: Violation, problem: str) -> None:
-        if not self._forgive:
-            raise EventIntegrityError(agent_id=self._agent_id, version=violation.first, problem=problem)
+        if violation.last > self._forgiven:
+            first = max(violation.first, self._forgiven + 1)
+            raise EventIntegrityError(agent_id=self._agent_id, version=first, problem=problem)
         log.error(
-            "agent %s: events %d to %d: %s; recovery goes on (integrity=warn)",
+            "agent %s: events %d to %d: %s; recovery goes on (integrity=warn, or the loss was accepted)",
             self._agent_id,
             violation.first,
             violation.last,

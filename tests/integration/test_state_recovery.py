@@ -8,14 +8,15 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typing_extensions import override
 
 from ares_celery import AgentContext, AgentSpec, ConversationMessage, Event, NewEvent, SyncAgentContext
 from ares_celery.agents.registry import Registry
-from ares_celery.errors import AgentParkedError, StoreUnavailableError
+from ares_celery.celery_app.control_tasks import CONTROLS, call_control
+from ares_celery.errors import AgentParkedError, InvalidSettingError, StoreUnavailableError
 from ares_celery.model.snapshot import Snapshot
 from ares_celery.runtime.wrapped_state import RESERVED
 from tests.hosting import Runtime
@@ -559,6 +560,122 @@ def test_a_violation_under_policy_warn_goes_on_with_an_event(
         kind = "gap" if missing == 2 else "truncated"
         assert said.payload["violations"] == [{"kind": kind, "from_version": missing, "to_version": missing}]
         assert runtime.manager.stats().counters["integrity_violations"] == 1
+
+
+@pytest.mark.timeout(90)
+def test_an_accepted_loss_lets_a_parked_agent_run_for_good_and_new_damage_parks_it_again(runtime: Runtime) -> None:
+    """Neither restart nor unpark wave the gap through; with accept_loss the rest is applied, now and after a death."""
+    fall: list[bool] = []
+
+    class Falls(Diary):
+        book: list[Any] = []  # noqa: RUF012 - of this test
+
+        @override
+        async def start(self, ctx: AgentContext) -> None:
+            self.book.append((ctx.incarnation, self.restored, list(self.replayed)))
+            while not ctx.stop_requested:
+                await ctx.sleep(0.05)
+                if fall:
+                    fall.clear()
+                    raise RuntimeError("without a last snapshot")
+
+    manager, book = runtime.manager, Falls.book
+    runtime.register("diary", Falls)
+    wrote(runtime, *[("counted", {"by": number}) for number in range(1, 5)])
+    without_event(runtime, 2)
+    manager.start_agent(AgentSpec(id="a", type="diary"))
+    parked = runtime.until("a", "parked")
+    for refused in (manager.restart_agent, manager.unpark_agent):
+        with pytest.raises(AgentParkedError, match=r"version 2.*unpark a --accept-loss"):
+            refused("a")
+    with pytest.raises(InvalidSettingError, match="accept_loss"):
+        manager.unpark_agent("a", accept_loss="no")  # type: ignore[arg-type]
+    before = runtime.store.events.stream_version("a")
+
+    manager.unpark_agent("a", accept_loss=True, reason="no backup", actor="ann")
+
+    info = runtime.until("a", "running", incarnation=parked.incarnation + 1)
+    assert (info.accepted_version, info.cause) == (before, "")
+    assert last(book, 1)[1] == [1, 3, 4]
+    violations = [{"kind": "gap", "from_version": 2, "to_version": 2}]
+    assert [said.payload["violations"] for said in runtime.events("a", "integrity.violated")] == [violations]
+    entry = manager.audit("a")[-1]
+    assert (entry.operation, entry.actor, entry.reason) == ("unpark", "ann", "no backup")
+    assert entry.changed == ("accept_loss",)
+
+    manager.process("a", 5)
+    fall.append(True)
+    runtime.until("a", "running", incarnation=parked.incarnation + 2)
+    assert manager.process("a", "total") == 1 + 3 + 4 + 5
+    assert [said.payload["violations"] for said in runtime.events("a", "integrity.violated")] == [violations] * 2
+
+    manager.process("a", 6)
+    new = runtime.events("a", "counted")[-1].version
+    without_event(runtime, new)
+    fall.append(True)
+    again = runtime.until("a", "parked")
+    assert (again.cause, f"version {new}" in again.reason, len(book)) == ("integrity", True, 2)
+
+
+def damage_snapshots(runtime: Runtime) -> list[bytes]:
+    """One bit of each kept snapshot of agent ``a`` falls over; what they are then."""
+    client, key = raw_client(runtime), runtime.store._bound.keys.snapshots("a")
+    damaged = [blob[:-3] + bytes([blob[-3] ^ 1]) + blob[-2:] for blob in client.lrange(key, 0, -1)]
+    for place, blob in enumerate(damaged):
+        client.lset(key, place, blob)
+    return damaged
+
+
+def test_an_agent_whose_snapshots_are_all_damaged_begins_from_nothing_once_that_is_accepted(runtime: Runtime) -> None:
+    """The damaged bytes are kept aside and an event says so; snapshots that it takes then are not given up too."""
+
+    class Keeps:
+        """Its only state is its snapshots."""
+
+        def __init__(self, agent_id: str) -> None:
+            self.total = 0
+
+        async def process(self, ctx: AgentContext, message: Any) -> object:
+            self.total += message
+            return self.total
+
+        def snapshot(self) -> dict[str, object]:
+            return {"total": self.total}
+
+        def restore_state(self, state: dict[str, Any]) -> None:
+            self.total = int(state["total"])
+
+    manager = runtime.manager
+    runtime.register("keeps", Keeps)
+    manager.start_agent(AgentSpec(id="a", type="keeps"), wait="running")
+    assert manager.process("a", 5) == 5
+    manager.stop_agent("a")
+    damaged = damage_snapshots(runtime)
+    manager.start_agent("a")
+    runtime.until("a", "parked")
+    with pytest.raises(AgentParkedError, match=r"all 1 snapshots.*--accept-loss"):
+        manager.unpark_agent("a")
+
+    (unpark,) = (control for control in CONTROLS if control.method == "unpark_agent")
+    with pytest.raises(InvalidSettingError, match="accept_loss"):
+        call_control(unpark, cast("Any", runtime), "t1", ("a",), {"accept_loss": "false"})
+    call_control(unpark, cast("Any", runtime), "t2", ("a",), {"accept_loss": True})
+
+    entry = manager.audit("a")[-1]
+    assert (entry.operation, entry.actor, entry.changed) == ("unpark", "task t2", ("accept_loss",))
+    runtime.until("a", "running")
+    assert manager.process("a", 1) == 1
+    assert [one.raw for one in runtime.store.damaged_snapshots("a")] == damaged  # type: ignore[arg-type]
+    (said,) = runtime.events("a", "integrity.violated")
+    assert [one["kind"] for one in said.payload["violations"]] == ["state"]
+    manager.restart_agent("a")
+    runtime.until("a", "running", incarnation=4)
+    assert manager.process("a", 1) == 2
+
+    manager.stop_agent("a")
+    damage_snapshots(runtime)
+    manager.start_agent("a")
+    assert runtime.until("a", "parked").cause == "integrity"
 
 
 def forget_logged_frames() -> None:

@@ -57,6 +57,7 @@ _INTS: Final = (
     "died_at",
     "last_progress",
     "state_schema",
+    "accepted_version",
     "executions",
 )
 _TEXTS: Final = (
@@ -92,6 +93,7 @@ def fields_of(record: AgentRecord) -> dict[str, str]:
         "request": record.request.value,
         "held": record.held.value,
         "failover": "1" if record.failover else "",
+        "begin_anew": "1" if record.begin_anew else "",
         "charged_at": ",".join(map(str, record.charged_at)),
         "lost_together": ",".join(map(str, record.lost_together)),
         "deaths": ",".join(f"{cause}:{count}" for cause, count in record.deaths.items()),
@@ -186,6 +188,7 @@ def decode_record(fields: Mapping[str, str]) -> AgentRecord | None:
         request=Request(fields.get("request", "")),
         held=Held(fields.get("held", "")),
         failover="failover" in fields,
+        begin_anew="begin_anew" in fields,
         charged_at=_moments(fields.get("charged_at", "")),
         lost_together=_moments(fields.get("lost_together", "")),
         deaths=_counts(fields.get("deaths", "")),

@@ -238,7 +238,6 @@ def test_now_fences_at_once(manager: RecordingManager) -> None:
         ("restart", "restart_agent"),
         ("resume", "resume_agent"),
         ("rm", "delete_agent"),
-        ("unpark", "unpark_agent"),
     ],
 )
 def test_simple_commands_call_their_method(manager: RecordingManager, command: str, method: str) -> None:
@@ -249,6 +248,15 @@ def test_simple_commands_call_their_method(manager: RecordingManager, command: s
     assert manager.calls[0] == (method, ("a",), {"reason": "r", "actor": "me"})
     assert [name for name, _, _ in manager.calls[1:]] == ([] if command == "rm" else ["get_agent_info"])
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("options", [["--accept-loss"], []], ids=["accepted", "not"])
+def test_a_loss_is_accepted_by_an_option_alone(manager: RecordingManager, options: list[str]) -> None:
+    """`unpark` without it leaves a damaged history to be settled."""
+    done = run("agents", "unpark", "a", *options, "--reason", "r", "--actor", "me")
+
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert manager.calls[0] == ("unpark_agent", ("a",), {"accept_loss": bool(options), "reason": "r", "actor": "me"})
 
 
 # -- output ------------------------------------------------------------------------------------------------------------

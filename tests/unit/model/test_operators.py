@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ares_celery.errors import (
@@ -10,11 +12,15 @@ from ares_celery.errors import (
     AgentParkedError,
     FencedError,
     OperationNotSupportedError,
+    RuntimeStoppedError,
     VersionConflictError,
 )
+from ares_celery.ids import Version
 from ares_celery.model.agent import AgentSpec, AgentState, Desired, Request, RestartType, RuntimeState
+from ares_celery.model.audit import note_of
 from ares_celery.model.command import (
     Claim,
+    Command,
     Complete,
     Deadline,
     Delete,
@@ -26,6 +32,7 @@ from ares_celery.model.command import (
     Resume,
     Start,
     Stop,
+    Unpark,
     Update,
 )
 from ares_celery.model.event import RUNTIME_MODULE, EventType
@@ -325,6 +332,80 @@ def test_what_must_be_settled_first_stays_parked(cause: str) -> None:
     with pytest.raises(AgentParkedError, match="look at version 7"):
         life.do(Restart())
     assert life.state is AgentState.PARKED
+
+
+def damaged() -> Life:
+    """Parked, as its history is damaged at version 7."""
+    life = Life().start().run()
+    life.do(Park("damaged at version 7", fence=life.record.fence, cause="integrity"))
+    return life
+
+
+@pytest.mark.parametrize("command", [Start(), Restart(), Unpark()], ids=type)
+def test_the_refusal_of_a_damaged_agent_names_the_position_and_the_ways_out(command: Command) -> None:
+    """Go on without what is lost, or forget the agent; a restart is not among them."""
+    with pytest.raises(AgentParkedError) as refused:
+        damaged().do(command)
+    text = str(refused.value)
+    ways = ("damaged at version 7", f"`ares agents unpark {ID} --accept-loss`", f"`ares agents rm {ID}`")
+    assert [way for way in ways if way not in text] == []
+    assert "ares agents restart" not in text
+    assert str(AgentParkedError(refused.value.args[0])) == text
+
+
+def test_accepting_a_loss_unparks_and_notes_up_to_where() -> None:
+    """The record's version by then; the budget is full again, the message goes out, and the audit entry says it."""
+    life = damaged()
+    life.store.records[ID] = replace(life.record, charged=3, version=Version(9))
+    plan = life.do(Unpark("backup is gone", "ann", accept_loss=True))
+    record = life.record
+    assert (record.state, record.cause, record.charged, record.manual_restarts) == (AgentState.STARTING, "", 0, 1)
+    assert (record.accepted_version, record.begin_anew, plan.nudge is not None) == (9, True, True)
+    note = note_of(plan, "op")
+    assert note is not None
+    assert (note.operation, note.actor, note.changed) == ("unpark", "ann", ("accept_loss",))
+
+
+def test_what_was_accepted_stays_so_and_new_damage_is_accepted_anew() -> None:
+    """Over later lives; damaged snapshots alone only until an incarnation runs, which will take new ones."""
+    life = damaged()
+    life.do(Unpark(accept_loss=True))
+    accepted = life.record.accepted_version
+    assert accepted > 0
+    life.claim()
+    life.fail_attempt()
+    assert (life.record.accepted_version, life.record.begin_anew) == (accepted, True)
+    life.run()
+    assert (life.record.accepted_version, life.record.begin_anew) == (accepted, False)
+    life.do(Stop())
+    life.release()
+    life.do(Start())
+    life.run()
+    assert life.record.accepted_version == accepted
+    life.do(Park("damaged at version 99", fence=life.record.fence, cause="integrity"))
+    with pytest.raises(AgentParkedError):
+        life.do(Unpark())
+    life.do(Unpark(accept_loss=True))
+    assert life.record.accepted_version > accepted
+
+
+@pytest.mark.parametrize("cause", ["reconcile", "manual"])
+def test_no_loss_is_accepted_where_none_was_found(cause: str) -> None:
+    """Of another cause: refused, with what to do; nothing is noted."""
+    life = Life().start().run()
+    life.do(Park("look", fence=life.record.fence, cause=cause))
+    with pytest.raises(OperationNotSupportedError, match="leave accept_loss out"):
+        life.do(Unpark(accept_loss=True))
+    assert (life.state, life.record.accepted_version, life.record.begin_anew) == (AgentState.PARKED, 0, False)
+
+
+def test_in_a_stopped_runtime_no_loss_is_accepted() -> None:
+    """Refused as a restart is; nothing is noted."""
+    life = damaged()
+    life.store.runtime = RuntimeState.STOPPED
+    with pytest.raises(RuntimeStoppedError):
+        life.do(Unpark(accept_loss=True))
+    assert (life.state, life.record.accepted_version) == (AgentState.PARKED, 0)
 
 
 def test_a_parked_agent_is_neither_started_nor_paused_nor_restored() -> None:

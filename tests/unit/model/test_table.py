@@ -67,7 +67,7 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
         commands.Update(),
         commands.Update(config={"step": 2}, restart=True),
     ),
-    Operation.UNPARK: (commands.Unpark(),),
+    Operation.UNPARK: (commands.Unpark(), commands.Unpark(accept_loss=True)),
     Operation.DELETE: (commands.Delete(),),
     Operation.CLAIM: (
         commands.Claim(epoch=EPOCH, token=MINE, owner=OWNER),
@@ -225,7 +225,7 @@ REFUSALS: dict[tuple[Operation, AgentState], set[type[AresError]]] = {
     (Operation.PAUSE, S.STOPPING): {AgentNotRunningError},
     (Operation.PAUSE, S.PARKED): {AgentParkedError},
     (Operation.RESTART, S.PARKED): {AgentParkedError},
-    (Operation.UNPARK, S.PARKED): {AgentParkedError},
+    (Operation.UNPARK, S.PARKED): {AgentParkedError, OperationNotSupportedError},
     **{(Operation.UNPARK, state): {AgentNotParkedError} for state in S if state is not S.PARKED},
     **{(Operation.RESTORE, state): {AgentNotRunningError} for state in (S.REGISTERED, S.STOPPED, S.COMPLETED)},
     **{(Operation.RESTORE, state): {AgentNotRunningError} for state in (S.PAUSED, S.WAITING)},

@@ -316,6 +316,72 @@ def test_what_stands_before_a_damaged_event_is_applied_and_nothing_after_it() ->
     assert source.said() == [("integrity.violated", {"count": 1, "violations": violations})]
 
 
+def accepted(source: Source, version: int, *, anew: bool = False) -> Claimed:
+    """A claim of an agent whose losses up to this version were accepted."""
+    claimed = source.claimed()
+    return replace(
+        claimed, record=replace(claimed.record, accepted_version=Version(version), begin_anew=anew), events=()
+    )
+
+
+def test_what_was_accepted_as_lost_is_passed_over_and_said() -> None:
+    """A gap and a damaged event, both at versions that were accepted; the rest is applied."""
+    events = [event(n) for n in (1, 4, 5, 6)]
+    events[2] = replace(events[2], payload={"bad": True})
+    source, agent = Damaged(events), Folds()
+    recover_agent_state(Recovery(source, accepted(source, 5), StateCode("t"), found=source.found), agent)
+    assert agent.applied == [1, 4, 6]
+    violations = [
+        {"kind": "gap", "from_version": 2, "to_version": 3},
+        {"kind": "damaged", "from_version": 5, "to_version": 5},
+    ]
+    assert source.said() == [("integrity.violated", {"count": 2, "violations": violations})]
+
+
+@pytest.mark.parametrize(("version", "found_at"), [(0, 3), (2, 3), (3, 4), (4, 5)])
+def test_what_is_lost_beyond_what_was_accepted_is_not_passed_over(version: int, found_at: int) -> None:
+    """Also where a gap begins before it: the position is the first that nobody has accepted."""
+    source, agent = Source([event(n) for n in (1, 2, 6, 7)]), Folds()
+    with pytest.raises(EventIntegrityError) as caught:
+        recover_agent_state(Recovery(source, accepted(source, version), StateCode("t")), agent)
+    assert (caught.value.version, agent.applied) == (found_at, [1, 2])
+    recover_agent_state(Recovery(source, accepted(source, 5), StateCode("t")), agent := Folds())
+    assert agent.applied == [1, 2, 6, 7]
+
+
+def test_an_agent_whose_only_state_was_given_up_begins_from_nothing_and_that_is_said() -> None:
+    """The damaged bytes are kept aside; after an incarnation has run, damaged snapshots are news."""
+    source, agent = Source([event(1)], [DamagedSnapshot("checksum", b"x")]), Remembers()
+    recovery = Recovery(source, accepted(source, 1, anew=True), StateCode("t"), found=source.found)
+    done = recover_agent_state(recovery, agent)
+    assert (agent.state, done.damaged, [one.raw for one in source.aside]) == (None, 1, [b"x"])
+    lost = [{"kind": "state", "from_version": 1, "to_version": 1}]
+    assert [kind for kind, _ in source.said()] == ["snapshot.damaged", "integrity.violated"]
+    assert source.said()[1][1] == {"count": 1, "violations": lost}
+
+    source.kept.append(DamagedSnapshot("checksum", b"y"))
+    with pytest.raises(EventIntegrityError, match="all 1 snapshots are damaged"):
+        recover_agent_state(Recovery(source, accepted(source, 1), StateCode("t")), agent)
+    assert source.kept == [DamagedSnapshot("checksum", b"y")]
+
+
+def test_a_good_snapshot_is_never_given_up() -> None:
+    """One that was put there meanwhile is used, and nothing is said to be lost."""
+    source, agent = Source([event(1)], [DamagedSnapshot("checksum", b"x"), snapshot(1)]), Remembers()
+    recovery = Recovery(source, accepted(source, 1, anew=True), StateCode("t"), found=source.found)
+    recover_agent_state(recovery, agent)
+    assert (agent.state, [kind for kind, _ in source.said()]) == ({"at": 1}, ["snapshot.damaged"])
+
+
+def test_a_state_that_is_safe_elsewhere_is_not_given_up_with_what_is_damaged_here() -> None:
+    """It may still be given: its store has to be asked, or the state be deleted on purpose."""
+    source = Source([event(1)], [DamagedSnapshot("checksum", b"x")])
+    claimed = accepted(source, 1, anew=True)
+    claimed = replace(claimed, record=replace(claimed.record, state_saved="1|1"))
+    with pytest.raises(SnapshotStoreError, match="delete the agent's snapshots"):
+        recover_agent_state(Recovery(source, claimed, StateCode("t")), Remembers())
+
+
 def test_many_violations_are_one_event_that_names_the_first() -> None:
     """A history full of holes must not flood the stream."""
     source, agent = Source([event(n) for n in range(1, 100, 2)]), Folds()

@@ -16,7 +16,7 @@ from sybil.sybil import SybilCollection
 from tests.redis_server import NoRedisServerError, RedisServer
 
 #: Documents whose code runs agents: with a Redis of their own at ARES_REDIS_URL.
-_WITH_REDIS = ("change-settings.md", "manage-agents.md")
+_WITH_REDIS = ("change-settings.md", "checkpoints.md", "manage-agents.md")
 _documents = Sybil(parsers=[SkipParser(), PythonCodeBlockParser()], patterns=["*.md"], excludes=_WITH_REDIS)
 _with_redis = Sybil(
     parsers=[SkipParser(), PythonCodeBlockParser()], patterns=_WITH_REDIS, fixtures=["redis_for_documents"]

@@ -38,6 +38,7 @@ from ares_celery.runtime.callers import apply_asked, as_shown, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.groups import Groups
 from ares_celery.runtime.handle import AgentHandle
+from ares_celery.runtime.outside_events import OutsideEvents
 from ares_celery.runtime.queries import AgentQueries, Ports
 from ares_celery.runtime.state_access import StateAccess
 from ares_celery.runtime.stream_care import StreamCare
@@ -101,8 +102,8 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
 
     @property
     def events(self) -> EventStore:
-        """The streams of events."""
-        return self._ports.store.events
+        """The streams of events; what is appended here is from outside: the runtime's own types are refused."""
+        return OutsideEvents(self._ports.store.events)
 
     @property
     def snapshots(self) -> SnapshotStore:

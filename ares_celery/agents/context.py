@@ -32,6 +32,11 @@ class ContextInfo(Protocol):
         ...
 
     @property
+    def fence(self) -> str:
+        """What this incarnation shows with every write; for ``Manager.checkpoints.apply``. Not to be kept or sent."""
+        ...
+
+    @property
     def incarnation(self) -> int:
         """Which life this is, from 1."""
         ...

@@ -83,6 +83,8 @@ def settle(
     after = replace(
         end(record, now, claimable_after=max(claimable_after, record.claimable_after)),
         failures=failures_before(record, situation.policy, now),
+        # Of an earlier death, which is not why this incarnation ended.
+        cause="",
     )
     if record.desired is Desired.PAUSED:
         event = lifecycle_event(record, EventType.AGENT_STOPPED, reason="pause")
@@ -99,7 +101,7 @@ def settle(
         events = (
             *closing(record, "restore"),
             lifecycle_event(record, EventType.AGENT_STOPPED, reason="restore", auto_restore=True),
-            lifecycle_event(record, EventType.FAILOVER_TRIGGERED, reason="restore"),
+            _triggered(record, after, "restore", "restore", charge=False),
         )
         return launch(situation, command, after, state=AgentState.RESURRECTING, events=events)
     return _goes_on(situation, command, after, unasked)
@@ -148,6 +150,11 @@ def _died_as_asked(situation: Situation, command: Command, claimable_after: Inst
     return die(situation, command, reason, verdict, claimable_after=claimable_after)
 
 
+def _who(record: AgentRecord, command: Command) -> str:
+    """Who said that it died; nobody, as a rule. An earlier wish was somebody's, and has nothing to do with it."""
+    return command.actor or (record.actor if record.request is Request.DIE else "")
+
+
 def _counted(record: AgentRecord, cause: DeathCause) -> Mapping[str, int]:
     return {**record.deaths, cause.value: record.deaths.get(cause.value, 0) + 1}
 
@@ -180,6 +187,7 @@ def die(
     after = replace(
         end(record, now, claimable_after=claimable_after),
         reason=reason,
+        actor=_who(record, command),
         cause=cause,
         last_error=reason,
         died_at=now,
@@ -223,16 +231,29 @@ def _told(record: AgentRecord, after: AgentRecord, verdict: Verdict, delay: time
     cause = verdict.cause.value
     return (
         lifecycle_event(record, EventType.AGENT_STOPPED, reason=after.reason, auto_restore=True, cause=cause),
-        lifecycle_event(
-            record,
-            EventType.FAILOVER_TRIGGERED,
-            reason=after.reason,
-            cause=cause,
-            charged=verdict.charge,
-            restarts=after.restarts,
-            incarnation=record.incarnation,
-            delay_ms=micros(delay) // 1000,
-        ),
+        _triggered(record, after, after.reason, cause, charge=verdict.charge, delay=delay),
+    )
+
+
+def _triggered(
+    record: AgentRecord,
+    after: AgentRecord,
+    reason: str,
+    cause: str,
+    *,
+    charge: bool,
+    delay: timedelta = timedelta(0),
+) -> NewEvent:
+    """What is said when an agent is brought back, whether it died or somebody wished it."""
+    return lifecycle_event(
+        record,
+        EventType.FAILOVER_TRIGGERED,
+        reason=reason,
+        cause=cause,
+        charged=charge,
+        restarts=after.restarts,
+        incarnation=record.incarnation,
+        delay_ms=micros(delay) // 1000,
     )
 
 
@@ -257,6 +278,7 @@ def attempt_failed(
         end(record, now, claimable_after=claimable_after),
         last_error=reason,
         reason=reason,
+        actor=_who(record, command),
         failures=max(record.failures, record.attempt) + 1,
         lost_together=losses,
     )

@@ -27,6 +27,7 @@ __all__ = [
     "NewEvent",
     "ReadOptions",
     "is_runtime_event",
+    "why_reserved",
 ]
 
 ExpectedVersion = NewType("ExpectedVersion", int)
@@ -195,6 +196,22 @@ def _demand_zone(since: datetime | None) -> None:
         raise InvalidSettingError(field="since", value=repr(since)[:100], problem="give a datetime")
     if since is not None and since.utcoffset() is None:
         raise InvalidSettingError(field="since", value=str(since), problem="a time needs its zone, such as UTC")
+
+
+#: What only the runtime writes: these events must be true.
+_RESERVED: Final = frozenset(kind.value for kind in EventType)
+
+
+def why_reserved(kind: str, metadata: Mapping[str, Any]) -> str:
+    """Why nobody but the runtime may write an event like this; empty when everybody may.
+
+    Example:
+        >>> why_reserved("agent.started", {}), why_reserved("order.placed", {})
+        ("type 'agent.started' is the runtime's own word; choose another", '')
+    """
+    if isinstance(cast("object", metadata), Mapping) and "module" in metadata:
+        return "the key 'module' of metadata is the runtime's own; choose another"
+    return f"type {kind!r} is the runtime's own word; choose another" if kind in _RESERVED else ""
 
 
 def is_runtime_event(event: Event) -> bool:

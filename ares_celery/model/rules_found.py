@@ -38,7 +38,7 @@ def death(situation: Situation, command: Command) -> Plan:
     if not asked.proof:
         if record.desired is not Desired.RUNNING or situation.runtime is not RuntimeState.RUNNING:
             return ignore(situation, command, "not desired")
-        return ask(situation, command, replace(record, cause=asked.cause.value), Request.DIE)
+        return ask(situation, command, replace(record, cause=asked.cause.value, actor=""), Request.DIE)
     return _ended(situation, command, asked.reason, Verdict(asked.cause))
 
 

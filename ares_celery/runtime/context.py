@@ -16,13 +16,10 @@ from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import UnserialisableError
 from ares_celery.errors.wording import describe_error
-from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent
+from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent, why_reserved
 from ares_celery.runtime.ends import ApplyFailedSignal
 from ares_celery.runtime.incarnation import Completion, Incarnation
 from ares_celery.runtime.replay import replayable
-
-#: Event types that only the runtime writes: what they say must be true.
-_RESERVED: Final = frozenset(kind.value for kind in EventType)
 
 #: Signals that are raised without a pause; an agent that catches more of them would hold the loop, or a core.
 _FREE_REFUSALS: Final = 3
@@ -92,6 +89,11 @@ class BaseContext:
         return self._incarnation.record.epoch
 
     @property
+    def fence(self) -> str:
+        """What the incarnation shows with a write, ``Manager.checkpoints.apply`` among them."""
+        return self._incarnation.fence
+
+    @property
     def incarnation(self) -> int:
         """Which life this is, from 1."""
         return self._incarnation.record.incarnation
@@ -157,9 +159,6 @@ class BaseContext:
         self, events: Iterable[tuple[str, Mapping[str, Any] | None]], metadata: Mapping[str, Any] | None = None
     ) -> list[NewEvent]:
         about = NO_METADATA if metadata is None else metadata
-        if isinstance(cast("object", about), Mapping) and "module" in about:
-            problem = "the key 'module' of metadata is the runtime's own; choose another"
-            raise UnserialisableError(what="an event", agent_id=self.agent_id, problem=problem)
         made: list[NewEvent] = []
         for kind, payload in events:
             given = cast("object", kind)
@@ -167,8 +166,8 @@ class BaseContext:
                 raise UnserialisableError(
                     what="an event", agent_id=self.agent_id, problem=f"its type {given!r} is not a non-empty string"
                 )
-            if kind in _RESERVED:
-                problem = f"type {kind!r} is the runtime's own word; choose another"
+            problem = why_reserved(kind, about)
+            if problem:
                 raise UnserialisableError(what="an event", agent_id=self.agent_id, problem=problem)
             made.append(NewEvent(kind, payload if payload is not None else {}, about))
         return made

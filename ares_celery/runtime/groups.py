@@ -122,7 +122,8 @@ class Groups(AgentQueries):
             if members:
                 raise OperationNotSupportedError(
                     operation=f"delete group {name!r}",
-                    reason=f"agents belong to it: {', '.join(members[:10])}; delete them, or give them another spec",
+                    reason=f"agents belong to it: {', '.join(members[:10])}; delete them, or move each: "
+                    'start_agent(<its spec without the group>, if_exists="update")',
                     members=members,
                 )
 

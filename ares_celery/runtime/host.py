@@ -395,6 +395,7 @@ class ProcessHost:
         return Ended(state, incarnation.record.incarnation, command.reason)
 
     def _apply(self, incarnation: Incarnation, command: Command) -> Applied:
+        incarnation.released = not isinstance(command, MarkRunning)
         return self._committer.apply(incarnation.agent_id, command, patience=_FOR_EVER)
 
     # -- shared by all ----------------------------------------------------------------------------------------------

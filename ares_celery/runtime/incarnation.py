@@ -43,6 +43,7 @@ class Incarnation:
         "origin",
         "progress_at",
         "record",
+        "released",
         "rolled_back",
         "signal",
         "stopping_reason",
@@ -65,6 +66,8 @@ class Incarnation:
         #: The agent's code has seen that it should stop: its return is a yield.
         self.observed = False
         self.completion: Completion | None = None
+        #: Its own process commits its end: that its fence is gone is what was wanted.
+        self.released = False
         #: Messages may wait in the inbox; set at the start, as nobody tells what came before.
         self.inbox_hint = True
         #: Set while the store is away: context calls wait.

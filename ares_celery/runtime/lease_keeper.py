@@ -134,12 +134,7 @@ class LeaseKeeper:
             found = self._hosted.by_fence(change.fence)
             if found is not None:
                 if change.fenced:
-                    log.warning(
-                        "agent %s: incarnation %s is over; it must end",
-                        found.agent_id,
-                        found.record.incarnation,
-                        extra={"agent_id": found.agent_id, "epoch": found.epoch, "task_id": found.task_id},
-                    )
+                    _say_over(found)
                 found.take(change)
         return True
 
@@ -158,3 +153,16 @@ class LeaseKeeper:
         log.error("no lease could be renewed for %.1f s (%s): incarnations wait", self.age, error)
         for incarnation in self._hosted.all():
             incarnation.suspend(suspended=True)
+
+
+def _say_over(found: Incarnation) -> None:
+    """Says that a fence is gone: a warning only when nobody here asked for the end of the incarnation."""
+    is_expected = found.released or found.completion is not None or found.stopping_reason is not None
+    log.log(
+        logging.DEBUG if is_expected else logging.WARNING,
+        "agent %s: incarnation %s is over%s",
+        found.agent_id,
+        found.record.incarnation,
+        " as it was asked to be" if is_expected else "; it must end",
+        extra={"agent_id": found.agent_id, "epoch": found.epoch, "task_id": found.task_id},
+    )

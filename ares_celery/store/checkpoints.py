@@ -38,7 +38,15 @@ class CheckpointStore(Protocol):
     ) -> Execution | None:
         """Applies commands, one after the other, all or none, and says what they come to; None when it was deleted.
 
+        Args:
+            agent_id: Whose execution.
+            execution_id: Its id.
+            commands: What is done to it: the values of ``ares_celery.model.execution``.
+            fence: Of the incarnation that runs now, ``ctx.fence``.
+            op: Operation id; a repeat gets the first outcome.
+
         Raises:
+            AgentNotFoundError: There is no such agent. InvalidSettingError: ``fence`` is no fence at all.
             FencedError: The incarnation is over; nothing was changed.
             ExecutionNotFoundError, ExecutionStateError, ExecutionLimitError, InvalidExecutionIdError: Refused; nothing
             was changed.

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from ares_celery import AgentContext, AgentSpec, CheckpointEnvelope, Execution, ExecutionState, RetryPolicy
+from ares_celery import (
+    AgentContext,
+    AgentSpec,
+    CheckpointEnvelope,
+    Execution,
+    ExecutionState,
+    RetryPolicy,
+    SyncAgentContext,
+)
 from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.errors import FencedError, StoreUnavailableError
 from ares_celery.ids import AgentId
@@ -213,3 +222,39 @@ def lost(store: RedisStore) -> int:
     """The agent's incarnation dies with its process; gives the epoch of the next one."""
     act(store, Die("process lost", epoch=record_of(store).epoch, proof=True))
     return record_of(store).epoch
+
+
+def test_an_agents_own_code_works_on_its_executions_with_its_fence(runtime: Runtime) -> None:
+    """Both kinds of context have it; the one of an incarnation that is over is refused."""
+    fences: dict[str, str] = {}
+
+    def work(ctx: AgentContext | SyncAgentContext, step: object) -> int:
+        fences[ctx.agent_id] = ctx.fence
+        commands = (Create(CheckpointEnvelope()), Acquire(), Start(), Save({"step": step}))
+        done = runtime.manager.checkpoints.apply(ctx.agent_id, "import", *commands, fence=ctx.fence, op=f"step-{step}")
+        assert done is not None
+        return done.epoch
+
+    class Made:
+        def __init__(self, agent_id: str) -> None: ...
+
+    class Plain(Made):
+        def process(self, ctx: SyncAgentContext, message: Any) -> object:
+            return work(ctx, message)
+
+    class Waiting(Made):
+        async def process(self, ctx: AgentContext, message: Any) -> object:
+            return await asyncio.to_thread(work, ctx, message)
+
+    for agent_id, factory in (("plain", Plain), ("waiting", Waiting)):
+        runtime.register(agent_id, factory)
+        runtime.manager.start_agent(AgentSpec(id=agent_id, type=agent_id), wait="running")
+        epoch = runtime.manager.process(agent_id, 1, timeout=5)
+        assert fences[agent_id].startswith(f"{epoch}|")
+        execution = runtime.manager.checkpoints.load(agent_id, "import")
+        assert execution is not None
+        assert execution.envelope.step_checkpoint == {"step": 1}
+        runtime.manager.restart_agent(agent_id)
+        runtime.until(agent_id, "running", incarnation=2)
+        with pytest.raises(FencedError):
+            runtime.manager.checkpoints.apply(agent_id, "import", Release(), fence=fences[agent_id], op="late")

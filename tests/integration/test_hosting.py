@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from ares_celery import AgentContext, AgentFailedError, AgentSpec, Event, SyncAgentContext
+from ares_celery import AgentContext, AgentFailedError, AgentSpec, Event, EventType, NewEvent, SyncAgentContext
 from ares_celery.errors import (
     EventTooLargeError,
     FencedSignal,
@@ -660,6 +660,20 @@ def test_the_runtimes_own_words_cannot_be_emitted(runtime: Runtime) -> None:
     with pytest.raises(AgentFailedError, match="own word"):
         runtime.manager.process("f", "agent.stopped")
     runtime.manager.process("f", "agent.forged")
+
+
+def test_the_runtimes_own_events_cannot_be_appended_from_outside(runtime: Runtime) -> None:
+    """By type or by the runtime's mark; nothing of such a batch is stored, what is the caller's own is."""
+    events = runtime.manager.events
+    fine = NewEvent("order.placed", {})
+    for kind in EventType:
+        with pytest.raises(UnserialisableError, match=f"type '{kind.value}' is the runtime's own word"):
+            events.append("orders", [fine, NewEvent(kind.value, {})])
+    with pytest.raises(UnserialisableError, match="'module' of metadata is the runtime's own"):
+        events.append("orders", [fine, NewEvent("order.paid", {}, {"module": "runtime"})])
+    assert (events.stream_version("orders"), events.streams()) == (0, {})
+    (stored,) = events.append("orders", [fine])
+    assert events.read("orders") == events.read_all() == (stored,)
 
 
 def test_metadata_of_an_event_is_the_agents_but_for_the_runtimes_key(runtime: Runtime) -> None:

@@ -44,14 +44,14 @@ class ExecutionRead:
         agent_id: Whose execution.
         execution_id: Its id.
         now: Redis TIME.
-        fence: Of the incarnation that runs now; empty when none does.
+        fence: Of the incarnation that runs now; empty when none does, None without such an agent.
         values: What the hash holds; None when it does not exist.
     """
 
     agent_id: AgentId
     execution_id: str
     now: Instant
-    fence: str
+    fence: str | None
     values: Sequence[Any] | bytes | None
 
     def execution(self) -> Execution | None:
@@ -77,7 +77,9 @@ def read_execution(keys: Keys, *, agent_id: AgentId, execution_id: str) -> Call[
 
 def _parse_read(agent_id: AgentId, execution_id: str, reply: Sequence[Any]) -> ExecutionRead:
     now, fence, *rest = reply
-    return ExecutionRead(agent_id, execution_id, instant(now), fence.decode(), rest[0] if rest else None)
+    return ExecutionRead(
+        agent_id, execution_id, instant(now), None if fence is None else fence.decode(), rest[0] if rest else None
+    )
 
 
 def list_executions(keys: Keys, *, agent_id: str) -> Call[list[tuple[str, bool]]]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ares_celery.errors import UnreadableCheckpointError
+from ares_celery.errors import AgentNotFoundError, InvalidSettingError, UnreadableCheckpointError
 from ares_celery.ids import AgentId, check_agent_id, check_execution_id
 from ares_celery.model.execution import (
     Execution,
@@ -22,7 +22,7 @@ from ares_celery.store.redis import checkpoint_calls
 from ares_celery.store.redis.bound import Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.checkpoint_calls import ExecutionRead, Move
-from ares_celery.store.redis.replies import epoch_of, fenced
+from ares_celery.store.redis.replies import fenced
 from ares_celery.store.redis.stored_events import encode_events, lifecycle_events
 from ares_celery.store.redis.stored_executions import change_of
 
@@ -34,6 +34,16 @@ log: Final = logging.getLogger(__name__)
 _MOST_CONFLICTS: Final = 100
 #: Executions of one round trip: more would only make the answers wait in memory.
 _PER_TRIP: Final = 500
+
+
+def _check_fence(fence: object) -> None:
+    """Refuses what is no incarnation's fence, so that nobody takes a slip for the end of an incarnation."""
+    epoch, bar, token = fence.partition("|") if isinstance(fence, str) else ("", "", "")
+    if not (epoch.isdecimal() and bar and token):
+        problem = "is no fence of an incarnation; show ctx.fence"
+        raise InvalidSettingError(
+            field="fence", value=fence if isinstance(fence, str) else repr(fence), problem=problem
+        )
 
 
 class RedisCheckpointStore(Part):
@@ -52,9 +62,11 @@ class RedisCheckpointStore(Part):
     ) -> Execution | None:
         """Applies commands, one after the other, all or none."""
         checked, name = check_agent_id(agent_id), check_execution_id(execution_id)
-        epoch_of(checked, fence)
+        _check_fence(fence)
         for _ in range(_MOST_CONFLICTS):
             read = self._read(checked, name)
+            if read.fence is None:
+                raise AgentNotFoundError(agent_id=checked)
             if read.fence != fence:
                 raise fenced(checked, fence)
             execution = read.execution()
@@ -74,7 +86,7 @@ class RedisCheckpointStore(Part):
     def recover(self, agent_id: str, *, fence: str, op: str, lost: bool = True) -> tuple[Execution, ...]:
         """Gives back what earlier incarnations of the agent held."""
         checked = check_agent_id(agent_id)
-        epoch_of(checked, fence)
+        _check_fence(fence)
         plans = [
             plan
             for execution in self._readable(checked, fence)

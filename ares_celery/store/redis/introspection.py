@@ -34,7 +34,7 @@ class RedisIntrospection(Part):
         _demand_key(key)
         exact = exact_json(value)
         if exact is None:
-            problem = f"it is not plain JSON: {unserialisable(value, what='it', agent_id='').problem}"
+            problem = f"it is not plain JSON, {unserialisable(value, what='it', agent_id='').problem}"
             raise DagRefusedError(key=key, problem=f"{problem}; use dict, list, str, int, float, bool and None")
         data, limit = exact[0], self._bound.config.max_event_bytes
         if len(data) > limit:

@@ -96,17 +96,30 @@ def _find(value: object, place: str) -> str:
         return f"{value} {_at(place)} is no JSON number"
     if isinstance(value, str) and not value.isascii() and not _is_text(value):
         return f"the text {_at(place)} holds half of a surrogate pair"
-    return "" if isinstance(value, _PLAIN) else f"{_at(place)} is a {type(value).__name__}"
+    return "" if isinstance(value, _PLAIN) else f"{_the_value(place)} is {_kind(value)}"
 
 
 def _find_in(key: object, item: object, place: str) -> str:
     if not isinstance(key, str):
-        return f"the key {key!r:.100} {_at(place)} is a {type(key).__name__}, not a str"
+        return f"the key {key!r:.100} {_of(place)} is {_kind(key)}, not a str"
     return _find(key, f"{place}.{key}") or _find(item, f"{place}.{key}")
 
 
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
+
+
 def _at(place: str) -> str:
-    return f"at {place.removeprefix('.')}" if place else "the outermost value"
+    return f"at {place.removeprefix('.')}" if place else "as the outermost value"
+
+
+def _of(place: str) -> str:
+    return f"of the object at {place.removeprefix('.')}" if place else "of the outermost object"
+
+
+def _the_value(place: str) -> str:
+    return f"the value at {place.removeprefix('.')}" if place else "the outermost value"
 
 
 def _is_text(value: str) -> bool:

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
+    AgentNotFoundError,
     CheckpointSchemaVersionError,
     EventTooLargeError,
     ExecutionLimitError,
@@ -23,6 +24,7 @@ from ares_celery.errors import (
     ExecutionStateError,
     FencedError,
     InvalidExecutionIdError,
+    InvalidSettingError,
     StoreUnavailableError,
     UnreadableCheckpointError,
     UnserialisableError,
@@ -236,7 +238,7 @@ def test_an_old_owner_changes_nothing_any_more(store: RedisStore, raw: redis.Red
         assert refused.value.agent_id == AGENT
     with pytest.raises(FencedError):
         store.checkpoints.recover(AGENT, fence=old, op="late")
-    with pytest.raises(FencedError):
+    with pytest.raises(InvalidSettingError, match="fence=''"):
         do(store, "", Complete())
     assert hash_of(store, raw) == before
     assert store.events.stream_version(AGENT) == version
@@ -605,6 +607,29 @@ def test_a_checkpoint_that_cannot_be_stored_leaves_the_old_one(backend: Backend)
     assert refused.value.limit == 2_000
     assert found(store).envelope == ENVELOPE
     assert found(store).revision == 1
+
+
+@pytest.mark.parametrize("fence", ["", "7", "7|", "|token", "seven|token", 7, None, b"7|token"], ids=repr)
+def test_what_is_no_fence_at_all_is_named_and_is_no_end_of_an_incarnation(store: RedisStore, fence: Any) -> None:
+    """Whoever passed it has to look at the call; nothing was written."""
+    run(store)
+    for write in (
+        lambda: store.checkpoints.apply(AGENT, "e1", Create(), fence=fence, op="x"),
+        lambda: store.checkpoints.recover(AGENT, fence=fence, op="x"),
+    ):
+        with pytest.raises(InvalidSettingError, match=r"fence=.* is no fence of an incarnation; show ctx\.fence"):
+            write()
+    assert store.checkpoints.load(AGENT, "e1") is None
+
+
+def test_an_agent_that_does_not_exist_is_not_an_incarnation_that_is_over(store: RedisStore) -> None:
+    """A registered one that nobody runs has no incarnation that could show this fence."""
+    fence = run(store)
+    with pytest.raises(AgentNotFoundError, match="nobody"):
+        store.checkpoints.apply("nobody", "e1", Create(), fence=fence, op="x")
+    act(store, CompleteAgent(fence=fence))
+    with pytest.raises(FencedError, match="is over"):
+        do(store, fence, Create())
 
 
 @pytest.mark.parametrize("name", ["", "a\n", "x" * 401, 7, None], ids=repr)

@@ -24,6 +24,7 @@ from ares_celery.model.command import (
     Complete,
     Deadline,
     Delete,
+    Die,
     Park,
     Pause,
     Register,
@@ -36,6 +37,7 @@ from ares_celery.model.command import (
     Update,
 )
 from ares_celery.model.event import RUNTIME_MODULE, EventType
+from ares_celery.model.restart import DeathCause
 from tests.unit.model.life import ID, SPEC, Life
 
 LATE = "late"
@@ -430,6 +432,45 @@ def test_a_restore_fails_over_on_purpose_and_counts_no_restart() -> None:
     assert life.told()[-3:] == ["agent.stopped(restore)", "failover.triggered(restore)", "failover.completed"]
     assert (life.record.restarts, life.record.charged, life.record.manual_restarts) == (0, 0, 0)
     assert life.payload(EventType.FAILOVER_COMPLETED)["type"] == "counter"
+
+
+def test_a_failover_on_purpose_is_told_as_whole_as_a_death() -> None:
+    """Whoever follows failovers finds each field, and sees by the cause that it was somebody's wish."""
+    life = Life().start().run()
+    life.crash()
+    life.run()
+    life.do(Restore("a look at it", actor="ann"))
+    life.release()
+    assert life.payload(EventType.FAILOVER_TRIGGERED) == {
+        "agent_id": "counter-1",
+        "reason": "restore",
+        "cause": "restore",
+        "charged": False,
+        "restarts": 1,
+        "incarnation": 2,
+        "delay_ms": 0,
+    }
+
+
+def test_reason_actor_and_cause_are_of_the_same_end() -> None:
+    """A death is nobody's wish, and a wish has nothing to do with an earlier death."""
+
+    def told(life: Life) -> tuple[str, str, str]:
+        return life.record.reason, life.record.actor, life.record.cause
+
+    life = Life()
+    life.do(Start(spec=SPEC, reason="go", actor="ann"))
+    life.run()
+    life.crash("boom")
+    assert told(life) == ("boom", "", "crash")
+    life.run()
+    life.do(Restore("a look at it", actor="ben"))
+    life.release()
+    assert told(life) == ("a look at it", "ben", "")
+    life.run().wait(5)
+    life.do(Die("no pulse", actor="health", cause=DeathCause.UNHEALTHY))
+    life.release()
+    assert told(life) == ("no pulse", "health", "unhealthy")
 
 
 def test_of_two_restores_at_once_one_wins_and_the_other_gets_a_conflict() -> None:

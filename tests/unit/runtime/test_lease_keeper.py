@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from ares_celery.config import RuntimeConfig
 from ares_celery.errors import StoreUnavailableError
 from ares_celery.ids import AgentId, Epoch, Instant
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Request
-from ares_celery.runtime.incarnation import HostedSet, Incarnation
+from ares_celery.runtime.incarnation import Completion, HostedSet, Incarnation
 from ares_celery.runtime.lease_keeper import LeaseKeeper
 from ares_celery.store.base import Lease, LeaseChange, Renewal
 
@@ -134,6 +135,28 @@ def test_a_lost_fence_overrides_every_other_reason(kept: Kept) -> None:
     kept.store.changes = (change(signal=9, request=Request.PAUSE, desired=Desired.PAUSED),)
     kept.renew()
     assert kept.incarnation.stopping_reason == "fenced"
+
+
+@pytest.mark.parametrize("said", ["asked", "released", "completed", "nothing"])
+def test_only_a_fence_that_nobody_here_gave_up_is_a_warning(
+    kept: Kept, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An ordinary end is seen by a renewal in between: nothing is wrong then."""
+    match said:
+        case "asked":
+            kept.incarnation.ask("stop")
+        case "released":
+            kept.incarnation.released = True
+        case "completed":
+            kept.incarnation.completion = Completion(None)
+        case _:
+            pass
+    kept.store.changes = (change(fenced=True),)
+    with caplog.at_level(logging.DEBUG):
+        kept.renew()
+    (record,) = [one for one in caplog.records if "is over" in one.message]
+    assert record.levelno == (logging.WARNING if said == "nothing" else logging.DEBUG)
+    assert kept.incarnation.fenced
 
 
 def test_an_answer_about_an_older_incarnation_of_the_agent_is_not_taken_for_the_new_one(kept: Kept) -> None:

@@ -52,7 +52,7 @@ def test_the_code_of_the_readme_works_as_printed(fleet: Fleet) -> None:
 
     run(fleet.folder / "readme_caller.py", fleet)
 
-    assert fleet.info("counter-1").state == "stopped"
+    assert fleet.info("tally-1").state == "stopped"
 
 
 def test_a_service_that_has_only_celery_starts_an_agent_by_task_name(fleet: Fleet) -> None:

@@ -9,8 +9,18 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
+from ares_celery.errors import InvalidAgentIdError, InvalidConfigError
 from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id
 from ares_celery.model.durations import OptionalDuration
 
@@ -161,6 +171,23 @@ class AgentSpec(BaseModel):
             parent: str | None = ...,
             replay_lifecycle: bool = ...,
         ) -> None: ...
+    else:
+
+        def __init__(self, **values: object) -> None:
+            """Makes a spec.
+
+            Raises:
+                InvalidAgentIdError: ``id`` or ``parent`` is not acceptable.
+                InvalidConfigError: Another field is wrong; the text names it.
+            """
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise _refused(error, values) from error
+
+        # Says to pydantic that this is its own way in, so that model_validate goes past it and keeps its own error,
+        # which has each wrong field with its place.
+        __init__.__pydantic_base_init__ = True
 
     @field_validator("restart_period", "backoff", "backoff_max", "stable_after", "hang_timeout", mode="after")
     @classmethod
@@ -169,6 +196,19 @@ class AgentSpec(BaseModel):
         if value is not None and value < least:
             raise ValueError("must be longer than zero, or None for the namespace's value")
         return value
+
+
+def _refused(error: ValidationError, values: Mapping[str, Any]) -> InvalidAgentIdError | InvalidConfigError:
+    """The product's own error for the first field that is wrong."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    given = values.get(field)
+    if field in {"id", "parent"}:
+        return InvalidAgentIdError(agent_id=given[:250] if isinstance(given, str) else repr(given)[:250])
+    problem = str(first["msg"]).removeprefix("Value error, ")
+    return InvalidConfigError(
+        agent_id=str(values.get("id")), type=ascii(values.get("type"))[:250].strip("'"), problem=f"{field}: {problem}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from ares_celery.errors import InvalidAgentIdError
+from ares_celery.errors import AresError, InvalidAgentIdError, InvalidConfigError
 from ares_celery.model.agent import AgentSpec, AgentState, RestartType, agent_status
 
 
@@ -58,6 +59,44 @@ def test_a_bad_field_is_named(field: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         AgentSpec.model_validate(values)
     assert {str(error["loc"][0]) for error in caught.value.errors()} == {field}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "said"),
+    [
+        ({"id": "no spaces", "type": "t"}, InvalidAgentIdError, "agent id 'no spaces' is not valid"),
+        ({"id": 7, "type": "t"}, InvalidAgentIdError, "agent id '7' is not valid"),
+        ({"type": "t"}, InvalidAgentIdError, "agent id 'None' is not valid"),
+        ({"id": "a", "type": "t", "parent": "no spaces"}, InvalidAgentIdError, "agent id 'no spaces' is not valid"),
+        ({"id": "a", "type": "t", "max_restarts": -1}, InvalidConfigError, "agent 'a' .* 't': max_restarts: .* 0"),
+        ({"id": "a", "type": "t", "hang_timeout": 0}, InvalidConfigError, "hang_timeout: must be longer than zero"),
+        ({"id": "a", "type": "t", "backoff": "soon"}, InvalidConfigError, "backoff: "),
+        ({"id": "a", "type": "t", "config": {"when": {1}}}, InvalidConfigError, r"config\.when"),
+        ({"id": "a", "type": "t", "nonsense": 1}, InvalidConfigError, "nonsense: Extra inputs"),
+        ({"id": "a", "type": ""}, InvalidConfigError, "type: "),
+        ({"id": "a"}, InvalidConfigError, "type: Field required"),
+    ],
+)
+def test_the_constructor_refuses_with_the_errors_of_the_product(
+    fields: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    """Whoever catches AresError, or ValueError, gets each; pydantic's own error is the cause."""
+    with pytest.raises(kind, match=said) as caught:
+        AgentSpec(**fields)
+    assert isinstance(caught.value, AresError)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value.__cause__, ValidationError)
+    with pytest.raises(ValidationError):
+        AgentSpec.model_validate(fields)
+
+
+def test_a_spec_is_made_the_same_by_each_way_in() -> None:
+    """The constructor, a dict and JSON; a copy is not checked again."""
+    made = AgentSpec(id="a", type="t", config={"n": 1}, backoff="2s", restart="permanent")
+    read = AgentSpec.model_validate({"id": "a", "type": "t", "config": {"n": 1}, "backoff": 2, "restart": "permanent"})
+    assert made == read == AgentSpec.model_validate_json(made.model_dump_json())
+    assert made.model_copy(update={"type": "u"}).type == "u"
+    assert inspect.signature(AgentSpec).parameters.keys() == AgentSpec.model_fields.keys()
 
 
 def test_a_bad_id_is_refused_by_its_own_error_naming_the_rule() -> None:

@@ -191,6 +191,13 @@ def test_the_command_lists_what_would_not_load_and_fails(
         gone = ares("agents", "check", *asked, "-o", "json", env=env, folder=tmp_path)
         assert gone.returncode == 1
         assert ("gone", 1) in {(one["agent_id"], one["version"]) for one in json.loads(gone.stdout)["failed"]}
+    nothing = ares("agents", "check", env={**env, "ARES_AGENT_MODULES": "json"}, folder=tmp_path)
+    assert nothing.returncode == 1, "no news of any state is not good news"
+    assert "0 stored states tried" in nothing.stderr
+    assert (
+        "does not know their type: checked-counter (6), checked-forgetful (2), checked-hidden (1), gone (1)"
+        in nothing.stderr
+    )
     good = ares("agents", "check", "good", env=env, folder=tmp_path)
     assert (good.returncode, good.stdout) == (0, "")
     assert "3 stored states tried, 0 would not load" in good.stderr

@@ -41,7 +41,8 @@ class RedisClient:
         """
         try:
             reply = self._send(call)
-        except Exception:
+        except Exception as error:
+            self._demand_open(error)
             with self._errors:  # entered for an error alone: a call in ten thousand has one
                 raise
         return call.parse(reply)
@@ -55,18 +56,12 @@ class RedisClient:
         waiting = list(calls)
         if not waiting:
             return []
-        with self._errors:
-            replies = self._send_many(waiting)
-            unloaded = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-            if unloaded:
-                for name in {waiting[number].script for number in unloaded}:
-                    self._load(name)
-                again = self._send_many([waiting[number] for number in unloaded])
-                for number, reply in zip(unloaded, again, strict=True):
-                    replies[number] = reply
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
+        try:
+            replies = self._send_all(waiting)
+        except Exception as error:
+            self._demand_open(error)
+            with self._errors:
+                raise
         return [call.parse(reply) for call, reply in zip(waiting, replies, strict=True)]
 
     def close(self) -> None:
@@ -85,6 +80,21 @@ class RedisClient:
             self._load(call.script)
             return self._driver.execute_command(*words)
 
+    def _send_all(self, waiting: Sequence[Call[Any]]) -> list[Any]:
+        """Sends them, and once more those whose script was not there; the first error of an answer is raised."""
+        replies = self._send_many(waiting)
+        unloaded = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unloaded:
+            for name in {waiting[number].script for number in unloaded}:
+                self._load(name)
+            again = self._send_many([waiting[number] for number in unloaded])
+            for number, reply in zip(unloaded, again, strict=True):
+                replies[number] = reply
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
     def _send_many(self, calls: Sequence[Call[Any]]) -> list[Any]:
         self._demand_open()
         with self._driver.pipeline(transaction=False) as pipeline:
@@ -96,9 +106,10 @@ class RedisClient:
     def _load(self, name: str) -> None:
         self._driver.execute_command("SCRIPT", "LOAD", self._scripts.text(name))
 
-    def _demand_open(self) -> None:
+    def _demand_open(self, cause: Exception | None = None) -> None:
+        """What a driver raises where another thread closes it under a call may be anything."""
         if self._closed:
-            raise StoreUnavailableError(url=self._errors.url, problem="this store was closed")
+            raise StoreUnavailableError(url=self._errors.url, problem="this store was closed") from cause
 
 
 class AsyncRedisClient:

@@ -69,8 +69,9 @@ def start(fleet: Fleet, *ids: str) -> None:
 def assert_consumes(fleet: Fleet, worker: Process) -> None:
     """A new agent and a command get through, and the worker ends in order when told to."""
     fleet.manager.start_agent(AgentSpec(id="new", type="idler"))
-    asked = fleet.send("ares.stats", queue=CONTROL)
+    # Only then is it active for sure: in a namespace whose first worker has just come, it is registered for a moment.
     fleet.until("new", "running", timeout=RECOVERY)
+    asked = fleet.send("ares.stats", queue=CONTROL)
     assert fleet.result(asked, timeout=RECOVERY)["active_agents"] >= 1
     assert "Unrecoverable error" not in worker.log()
     assert worker.terminate() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
@@ -20,7 +20,10 @@ from ares_celery.errors import (
 from ares_celery.ids import check_agent_id
 from ares_celery.model.agent import AgentSpec
 
-__all__ = ["out_of_reach", "parse_spec", "spec_of", "takes_id"]
+__all__ = ["LARGEST_SPEC", "out_of_reach", "parse_spec", "spec_of", "takes_id"]
+
+#: Bytes of a spec as JSON: it is read with each decision about its agent.
+LARGEST_SPEC: Final = 1 << 20
 
 
 def parse_spec(values: Mapping[str, Any]) -> AgentSpec:
@@ -47,11 +50,16 @@ def _storable(spec: AgentSpec) -> AgentSpec:
     """The spec, when it is read back as it is written: one that is not would change in silence, or never be read again.
 
     Raises:
-        InvalidConfigError: JSON cannot hold some part of it; the text names the field.
+        InvalidConfigError: JSON cannot hold some part of it, or it is too large; the text names the field.
     """
     try:
-        read = AgentSpec.model_validate_json(spec.model_dump_json(exclude_defaults=True))
+        written = spec.model_dump_json(exclude_defaults=True)
+        if len(written.encode()) > LARGEST_SPEC:
+            raise _too_large(spec)
+        read = AgentSpec.model_validate_json(written)
         changed = [name for name in AgentSpec.model_fields if getattr(read, name) != getattr(spec, name)]
+    except InvalidConfigError:
+        raise
     except ValidationError as error:
         changed = [str(error.errors()[0]["loc"][0])]
     except ValueError:
@@ -60,6 +68,16 @@ def _storable(spec: AgentSpec) -> AgentSpec:
         return spec
     problem = f"{', '.join(changed)}: JSON cannot hold it (not a number, infinity, half of a surrogate pair)"
     raise InvalidConfigError(agent_id=spec.id, type=ascii(spec.type)[1:-1], problem=problem)
+
+
+def _too_large(spec: AgentSpec) -> InvalidConfigError:
+    sizes = {name: len(spec.model_dump_json(include={name}).encode()) for name in AgentSpec.model_fields}
+    largest = max(sizes, key=lambda name: sizes[name])
+    problem = (
+        f"{largest}: {sizes[largest]} bytes of JSON, and a whole spec may have {LARGEST_SPEC}; "
+        "keep it elsewhere and give its name"
+    )
+    return InvalidConfigError(agent_id=spec.id, type=spec.type, problem=problem)
 
 
 def _is_json(spec: AgentSpec, field: str) -> bool:

@@ -176,6 +176,22 @@ def test_a_spec_that_would_not_be_read_back_as_it_is_written_is_refused(
     assert before.spec == after.spec
 
 
+def test_a_spec_of_ten_megabytes_is_refused(runtime: Runtime) -> None:
+    """It would be read with each decision about its agent; the text says which part is large, and what to do."""
+    huge = {"name": "x" * 10_000_000}
+    runtime.manager.start_agent(AgentSpec(id="a", type="emitter"))
+    for ask in (
+        lambda: runtime.manager.start_agent(AgentSpec(id="b", type="emitter", config=huge)),
+        lambda: runtime.manager.update_agent("a", config=huge),
+    ):
+        with pytest.raises(InvalidConfigError, match=r"config: 100000.. bytes of JSON.*keep it elsewhere"):
+            ask()
+    assert runtime.manager.get_agent("b") is None
+    record = runtime.store.read(AgentId("a")).record
+    assert record is not None
+    assert record.spec.config == {}
+
+
 @pytest.mark.parametrize("kind", ["x" * 201, "\ud800"], ids=["too long", "no text"])
 def test_a_restore_as_an_impossible_type_leaves_the_record_readable(
     redis_server: RedisServer, namespace: str, kind: str

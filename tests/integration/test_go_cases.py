@@ -205,11 +205,13 @@ def test_restarts_restores_and_what_is_counted(world: World, case: str) -> None:
 
 
 @go(11)
-def test_a_reported_death_calls_the_factory_within_200_ms(world: World, case: str) -> None:
-    """At least once: here exactly once."""
+def test_a_reported_death_calls_the_factory(world: World, case: str) -> None:
+    """Go: at least once, within 200 ms. Here exactly once; how fast it is, bench/ measures."""
     epoch, made = world.run(), world.counts["made"]
     world.manager.notify_agent_dead("a", "no pulse", epoch=epoch)
-    wait_until(lambda: world.counts["made"] == made + 1, "the factory to be called", timeout=5)
+    wait_until(lambda: world.counts["made"] > made, "the factory to be called", timeout=5)
+    wait_until(lambda: world.manager.events.read("a")[-1].type == "failover.completed", "it to run", timeout=5)
+    assert world.counts["made"] == made + 1
 
 
 @go(13, 14, 32)

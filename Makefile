@@ -32,7 +32,7 @@ spec: .venv/.dev ## How many of the 150 numbered statements the suite shows
 	@tools/bootstrap redis && $(BIN)/python -m tools.marked spec
 
 faults: .venv/.dev ## How many of the 48 known pains the suite shows cured
-	@tools/bootstrap redis && $(BIN)/python -m tools.marked pain
+	@tools/bootstrap redis && FAULT_KILLS=200 FAULT_VISIBILITY=5 $(BIN)/python -m tools.marked pain
 
 bench: .venv/.dev ## Measure speed and memory
 	@tools/bootstrap redis && $(BIN)/python -m bench

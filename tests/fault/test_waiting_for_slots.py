@@ -24,8 +24,9 @@ def test_messages_are_bounded_by_the_agents_that_wait_and_lost_ones_are_sent_aga
 
     def looked_at_often() -> bool:
         waiting = [fleet.record(agent_id) for agent_id in ids if fleet.info(agent_id).state == "starting"]
-        return len(waiting) == WAITING and all(record.nudges >= 3 for record in waiting)
+        return len(waiting) == WAITING and all(record.nudges >= 2 for record in waiting)
 
+    # With the first message that is three each, if nobody looked whether the last one is still there.
     fleet.wait(looked_at_often, "several looks at each agent that waits", timeout=40)
     queue = f"{fleet.namespace}.agents"
     with fleet.redis.client() as client:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ares_celery.agents.upcasting import upcaster
     from ares_celery.celery_app.client import Manager, connect
     from ares_celery.celery_app.factory import create_app
+    from ares_celery.celery_app.install import install
     from ares_celery.config import ProcessSettings, RuntimeConfig, default_config
     from ares_celery.errors import (
         AgentAlreadyRegisteredError,
@@ -179,6 +180,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "Strategy",
     "connect",
     "create_app",
+    "install",
     # Settings
     "ProcessSettings",
     "RuntimeConfig",
@@ -318,6 +320,7 @@ _HOMES: Final = {
     "ares_celery.agents.summariser": ("Summariser", "summariser"),
     "ares_celery.celery_app.client": ("Manager", "connect"),
     "ares_celery.celery_app.factory": ("create_app",),
+    "ares_celery.celery_app.install": ("install",),
     "ares_celery.config": ("ProcessSettings", "RuntimeConfig", "default_config"),
     "ares_celery.local": ("LocalManager",),
     "ares_celery.model.agent": ("AgentInfo", "AgentSpec", "AgentState", "Desired", "RestartType", "RuntimeState"),

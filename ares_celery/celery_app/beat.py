@@ -35,7 +35,8 @@ def beat_entry(namespace: str, interval: timedelta) -> dict[str, Any]:
         "schedule": interval,
         "options": {
             "queue": route_task(namespace, HEALTH_CHECK),
-            "headers": {NAMESPACE_HEADER: namespace},
+            # In the headers, too, as a scheduler that keeps its entries in a database forgets the option.
+            "headers": {NAMESPACE_HEADER: namespace, "ignore_result": True},
             "ignore_result": True,
         },
     }
@@ -53,7 +54,9 @@ def follow_namespace(app: Celery, namespace: str) -> None:
             log.warning(
                 "beat keeps its own interval of %s, as the namespace's settings are not at hand: %s", ENTRY, error
             )
-            return
+            if ENTRY in sender.scheduler.schedule:
+                return
+            interval = wiring_of(app).own_config.health_check_interval
         sender.scheduler.update_from_dict({ENTRY: beat_entry(namespace, interval)})
 
     beat_init.connect(adjust, weak=False, dispatch_uid=f"ares-beat-{id(app)}")

@@ -52,7 +52,8 @@ class Manager(CoreManager):
             redis_url: Where the store is; default ARES_REDIS_URL.
             broker_url: Where messages go; default the same store.
             namespace: Default ARES_NAMESPACE, else ``ares``.
-            app: A Celery app to send with; default one of its own.
+            app: A Celery app to send with; default one of its own. Of one with ``install(app)`` it also takes
+                namespace and redis_url, unless given.
             memory: Instead of the namespace's own memory manager; start() hands it the event store.
             snapshot_store: Instead of the namespace's own store of snapshots, see :meth:`with_snapshot_store`.
             clock: Injected in tests.
@@ -62,6 +63,8 @@ class Manager(CoreManager):
         Raises:
             InvalidSettingError: A setting is wrong; the text names it.
         """
+        if app is not None:
+            namespace, redis_url = _places(app, namespace, redis_url)
         settings = ProcessSettings.from_env(redis_url=redis_url, broker_url=broker_url, namespace=namespace)
         self.state_sources.memory, self.state_sources.snapshots = memory, snapshot_store
         ports = _OpenOnUse(settings, config, app, clock)
@@ -102,6 +105,16 @@ class Manager(CoreManager):
         )
 
 
+def _places(app: Celery, namespace: str | None, redis_url: str | None) -> tuple[str | None, str | None]:
+    """Where the agents of an app are; what is given wins."""
+    from ares_celery.celery_app.wiring import find_wiring
+
+    installed = find_wiring(app)
+    if installed is None:
+        return namespace, redis_url
+    return namespace or installed.settings.namespace, redis_url or installed.settings.redis_url
+
+
 def connect(**given: Any) -> Manager:  # noqa: ANN401 - those of Manager
     """A handle for services; see :meth:`Manager.connect`."""
     return Manager.connect(**given)
@@ -128,6 +141,11 @@ class _OpenOnUse:
 
     @property
     def committer(self) -> Committer:
+        if self._app is not None:
+            from ares_celery.celery_app.launcher import refuse_eager
+            from ares_celery.celery_app.names import RUN_AGENT
+
+            refuse_eager(self._app, RUN_AGENT)
         return self._open()[1]
 
     @property

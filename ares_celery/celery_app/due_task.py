@@ -31,12 +31,17 @@ class AresTask(_Task):
     """Options that all our tasks carry themselves, whatever the settings of the app they live in."""
 
     abstract = True
+    #: Nothing comes from the app's settings: neither its defaults for tasks nor its annotations, see `annotate`.
+    from_config: tuple[tuple[str, str], ...] = ()
+    typing = True
     #: Early: a message is a nudge, and what a late one redelivers would run twice.
     acks_late = False
     #: Celery's own loop around lost workers has no backoff and no cap.
     reject_on_worker_lost = False
     retry_on_worker_lost = False
+    acks_on_failure_or_timeout = True
     ignore_result = False
+    store_eager_result = False
     track_started = True
     store_errors_even_if_ignored = False
     serializer = "json"
@@ -50,6 +55,11 @@ class AresTask(_Task):
     throws = (AresError,)
     #: Of the app; filled in when the task is added to it.
     ares_namespace: str = ""
+
+    @classmethod
+    @override
+    def annotate(cls) -> None:
+        """Celery would lay the app's ``task_annotations`` over the task here; they are meant for its own tasks."""
 
     @override
     def apply_async(
@@ -81,7 +91,7 @@ class AresTask(_Task):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the body, unless the message is meant for another namespace."""
         refuse_eager(self.app, self.name)
-        meant = self.request.get(NAMESPACE_HEADER)
+        meant = self.request.get(NAMESPACE_HEADER) or (self.request.headers or {}).get(NAMESPACE_HEADER)
         own = self.ares_namespace
         if meant is not None and own and meant != own:
             return {"noop": send_home(self.app, own, self.name, self.request, (args, kwargs))}

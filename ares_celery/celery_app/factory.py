@@ -13,7 +13,7 @@ from ares_celery.celery_app.control_tasks import add_control_tasks
 from ares_celery.celery_app.names import CONTROL_QUEUE, queue_name
 from ares_celery.celery_app.routing import make_queues, route_task
 from ares_celery.celery_app.settings import BROKER_OPTIONS, RESULT_OPTIONS, SETTINGS
-from ares_celery.celery_app.signals import connect_worker
+from ares_celery.celery_app.signals import PrepareWorker, connect_worker
 from ares_celery.celery_app.supervision_tasks import add_supervision_tasks
 from ares_celery.celery_app.transport import register_transports
 from ares_celery.celery_app.urls import translate_urls
@@ -74,14 +74,27 @@ def create_app(
 
 
 def add_tasks(
-    app: Celery, settings: ProcessSettings, config: RuntimeConfig | None = None, plugins: Sequence[object] = ()
+    app: Celery,
+    settings: ProcessSettings,
+    config: RuntimeConfig | None = None,
+    plugins: Sequence[object] = (),
+    *,
+    prepare_worker: PrepareWorker | None = None,
 ) -> Wiring:
-    """Adds our tasks and what a worker of the app needs to it; changes none of its settings."""
+    """Adds our tasks and what a worker of the app needs to it; changes none of its settings.
+
+    Args:
+        app: Gets the tasks.
+        settings: Where the namespace is.
+        config: Settings for a namespace that does not exist yet.
+        plugins: What the app's workers shall run.
+        prepare_worker: Called for each worker of the app that reads our queues, before its parts are made.
+    """
     wiring = Wiring(app, settings, config, plugins)
     add_agent_tasks(app, settings.namespace)
     add_supervision_tasks(app, settings.namespace)
     add_control_tasks(app, settings.namespace)
-    connect_worker(app, wiring)
+    connect_worker(app, wiring, prepare_worker)
     drain_at_end(app)
     return wiring
 

@@ -15,8 +15,8 @@ from celery import Celery
 __all__ = ["broker_ports", "let_go_of_sockets"]
 
 _FILES: Final = Path("/proc/self/fd")
-#: Of Redis; other brokers notice a dead client by themselves.
-_DEFAULT_PORT: Final = 6379
+_DEFAULT_PORTS: Final = {"amqp": 5672, "pyamqp": 5672, "amqps": 5671}
+_REDIS_PORT: Final = 6379
 _INTERNET: Final = frozenset({socket.AF_INET, socket.AF_INET6})
 
 
@@ -28,7 +28,7 @@ def broker_ports(app: Celery) -> frozenset[int]:
     finally:
         connection.release()
     found = (urlsplit(str(url)) for url in urls)
-    return frozenset(parts.port or _DEFAULT_PORT for parts in found if parts.hostname)
+    return frozenset(parts.port or _DEFAULT_PORTS.get(parts.scheme, _REDIS_PORT) for parts in found if parts.hostname)
 
 
 def let_go_of_sockets(ports: Collection[int]) -> int:

@@ -11,6 +11,7 @@ from kombu.transport.virtual import Channel
 from typing_extensions import override
 
 from ares_celery.celery_app.names import NAMESPACE_HEADER, RESURRECT_AGENT, RUN_AGENT, queue_name
+from ares_celery.celery_app.routing import make_queue
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.model.plan import Nudge
 from ares_celery.runtime.ports import Launcher
@@ -43,11 +44,13 @@ class CeleryLauncher(Launcher):
         """Publishes the nudge; may raise what Kombu raises when the broker is away."""
         name = RESURRECT_AGENT if nudge.resurrect else RUN_AGENT
         refuse_eager(self._app, name)
+        # The type stubs know names of queues only.
+        queue: Any = make_queue(queue_name(self._namespace, nudge.queue))
         self._app.send_task(
             name,
             args=(nudge.agent_id, nudge.epoch),
             task_id=nudge.task_id or uuid.uuid4().hex,
-            queue=queue_name(self._namespace, nudge.queue),
+            queue=queue,
             root_id=f"{nudge.agent_id}@{nudge.epoch}",
             retries=nudge.retries,
             # What Flower and logs show: no config, no state, nothing secret.

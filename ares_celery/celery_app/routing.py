@@ -26,7 +26,7 @@ from ares_celery.celery_app.names import (
     queue_name,
 )
 
-__all__ = ["DEAD_LETTERS", "DeadLetters", "make_queues", "route_task", "send_home"]
+__all__ = ["DEAD_LETTERS", "DeadLetters", "make_queue", "make_queues", "route_task", "send_home"]
 
 log: Final = logging.getLogger(__name__)
 
@@ -40,8 +40,19 @@ _QUEUES: Final[Mapping[str, str]] = {
 
 def make_queues(namespace: str) -> list[Queue]:
     """The three queues of a namespace, each a direct exchange of its own."""
-    names = [queue_name(namespace, kind) for kind in (AGENTS_QUEUE, SUPERVISION_QUEUE, CONTROL_QUEUE)]
-    return [Queue(name, Exchange(name, type="direct"), routing_key=name) for name in names]
+    return [make_queue(queue_name(namespace, kind)) for kind in (AGENTS_QUEUE, SUPERVISION_QUEUE, CONTROL_QUEUE)]
+
+
+def make_queue(name: str) -> Queue:
+    """One of our queues, as every app declares it, whatever its own settings for queues say.
+
+    RabbitMQ refuses a queue that two apps declare differently.
+
+    Example:
+        >>> make_queue("shop.gpu").exchange.type
+        'direct'
+    """
+    return Queue(name, Exchange(name, type="direct"), routing_key=name)
 
 
 def route_task(namespace: str, task: str) -> str | None:
@@ -105,13 +116,16 @@ def send_home(
             *(task, request.id, meant, own, count, came_by),
         )
         return "foreign namespace, dropped"
-    queue = queue_name(meant, queue_kind(own, came_by) or _QUEUES.get(task, CONTROL_QUEUE))
-    log.warning("%s[%s] is meant for namespace %r: sent on to queue %r", task, request.id, meant, queue)
+    name = queue_name(meant, queue_kind(own, came_by) or _QUEUES.get(task, CONTROL_QUEUE))
+    log.warning("%s[%s] is meant for namespace %r: sent on to queue %r", task, request.id, meant, name)
+    # The type stubs know names of queues only.
+    queue: Any = make_queue(name)
     app.send_task(
         task,
         args=list(args),
         kwargs=dict(kwargs),
         queue=queue,
+        serializer="json",
         root_id=request.root_id,
         headers={NAMESPACE_HEADER: meant, FORWARDED_HEADER: True},
         retries=request.retries or 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 from celery import Celery
@@ -32,15 +33,18 @@ from ares_celery.celery_app.wiring import Wiring
 from ares_celery.clock import SystemClock
 from ares_celery.runtime.offspring import lead_process_group
 
-__all__ = ["connect_worker"]
+__all__ = ["PrepareWorker", "connect_worker"]
 
 log: Final = logging.getLogger(__name__)
+
+#: Gets Celery's worker and the namespace.
+PrepareWorker = Callable[[Any, str], None]
 
 _KINDS: Final = (AGENTS_QUEUE, SUPERVISION_QUEUE, CONTROL_QUEUE)
 _NOT_AGENTS: Final = frozenset({SUPERVISION_QUEUE, CONTROL_QUEUE})
 
 
-def connect_worker(app: Celery, wiring: Wiring) -> None:
+def connect_worker(app: Celery, wiring: Wiring, prepare: PrepareWorker | None = None) -> None:
     """Makes every worker of this app that consumes one of our queues supervise, drain and host.
 
     Other workers, and other apps of the process, are left alone.
@@ -53,6 +57,8 @@ def connect_worker(app: Celery, wiring: Wiring) -> None:
         if not kinds:
             _warn_of_other_queues(app, wiring.namespace)
             return
+        if prepare is not None:
+            prepare(sender, wiring.namespace)
         _WorkerHooks(wiring, str(sender.hostname), hosts_agents=bool(kinds - _NOT_AGENTS)).connect()
 
     worker_init.connect(on_init, weak=False, dispatch_uid=f"ares-init-{id(app)}")

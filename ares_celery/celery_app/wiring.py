@@ -17,7 +17,8 @@ from celery import Celery
 from ares_celery.background import start_detached
 from ares_celery.celery_app.drain import DrainLine
 from ares_celery.celery_app.hosting import open_host
-from ares_celery.celery_app.launcher import CeleryLauncher
+from ares_celery.celery_app.launcher import CeleryLauncher, refuse_eager
+from ares_celery.celery_app.names import RUN_AGENT
 from ares_celery.celery_app.plugins import WorkerPlugins
 from ares_celery.celery_app.services import WorkerServices
 from ares_celery.config import ProcessSettings, RuntimeConfig
@@ -31,7 +32,7 @@ from ares_celery.store.base import Store
 from ares_celery.store.redis.open import open_store
 from ares_celery.store.redis.store import RedisStore
 
-__all__ = ["Wiring", "wiring_of"]
+__all__ = ["Wiring", "find_wiring", "wiring_of"]
 
 log: Final = logging.getLogger(__name__)
 
@@ -89,7 +90,8 @@ class Wiring:
 
     @property
     def committer(self) -> Committer:
-        """The loop for every change."""
+        """The loop for every change. Raises OperationNotSupportedError in an app with ``task_always_eager``."""
+        refuse_eager(self.app, RUN_AGENT)
         return self._opened()[1]
 
     @property
@@ -151,13 +153,17 @@ class Wiring:
 
     @property
     def result_backend(self) -> Any:  # noqa: ANN401 - any of Celery's backends
-        """One result backend for all threads of this process.
+        """One result backend for all threads of this process, where results are in Redis.
 
-        Celery makes one a thread, each with its own connection, and an agent keeps its thread for life.
+        Celery makes one a thread, each with its own connection, and an agent keeps its thread for life. Other backends
+        may be no use to two threads at once: each thread has Celery's own.
         """
         with self._lock:
             if self._result_backend is None:
-                self._result_backend = self.app.backend
+                found = self.app.backend
+                if "RedisBackend" not in {kind.__name__ for kind in type(found).__mro__}:
+                    return found
+                self._result_backend = found
             return self._result_backend
 
     # -- hosting ------------------------------------------------------------------------------------------------------
@@ -219,12 +225,18 @@ def wiring_of(app: Celery) -> Wiring:
     Raises:
         OperationNotSupportedError: It has not.
     """
-    wiring: Any = vars(app).get(_ATTRIBUTE)
+    wiring = find_wiring(app)
     if wiring is None:
         raise OperationNotSupportedError(
-            operation=f"app {app.main!r}", reason="it has none of our tasks; make it with create_app()"
+            operation=f"app {app.main!r}",
+            reason="it has none of our tasks; make it with create_app() or add install(app)",
         )
-    return cast("Wiring", wiring)
+    return wiring
+
+
+def find_wiring(app: Celery) -> Wiring | None:
+    """The wiring of an app, None when it has none of our tasks."""
+    return cast("Wiring | None", vars(app).get(_ATTRIBUTE))
 
 
 def _call_in_forked_child(method: weakref.WeakMethod[Any]) -> None:

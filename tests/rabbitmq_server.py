@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import amqp
 
@@ -127,7 +127,8 @@ class RabbitServer:
 
     def version(self) -> str:
         """The server's version, as it tells its clients."""
-        with amqp.Connection(f"127.0.0.1:{self._port}") as connection:
+        connection: Any = amqp.Connection(f"127.0.0.1:{self._port}")
+        with connection:
             return str(connection.server_properties["version"])
 
     # ----------------------------------------------------------------------------------------------------------- inside

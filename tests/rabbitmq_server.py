@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import amqp
+from amqp.exceptions import AMQPError
 
 from tests.redis_server import free_port
 from tests.wait import wait_until
@@ -143,7 +144,7 @@ class RabbitServer:
     def _answers(self) -> bool:
         try:
             self.version()
-        except (OSError, amqp.exceptions.AMQPError):
+        except (OSError, AMQPError):
             return False
         return True
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         MessageHandler,
         Replayer,
         StatefulAgent,
+        StreamHandler,
     )
     from ares_celery.agents.registry import agent
     from ares_celery.agents.summariser import Summariser, summariser
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
         LLMUnavailableError,
         MailboxFullError,
         MCPConnectionLostError,
+        MessageIdReusedError,
+        MessagePoisonedError,
         NamespaceMismatchError,
         NewerStateError,
         NilAgentError,
@@ -85,6 +88,8 @@ if TYPE_CHECKING:
         StateUpcastError,
         StopSignal,
         StoreUnavailableError,
+        StreamCancelledError,
+        StreamGapError,
         StreamNotFoundError,
         UnknownAgentTypeError,
         UnreadableCheckpointError,
@@ -117,6 +122,7 @@ if TYPE_CHECKING:
     from ares_celery.model.failure import Failure
     from ares_celery.model.group import GroupInfo, Strategy
     from ares_celery.model.introspection import Activity, RuntimeSnapshot
+    from ares_celery.model.message import Chunk, DeadLetter, DeadReason, MessageKind, StreamResult
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
     from ares_celery.model.summary import Outcome, Summary
@@ -137,6 +143,7 @@ if TYPE_CHECKING:
     from ares_celery.plugins.registry import register_plugin
     from ares_celery.plugins.subscription import BusSubscription
     from ares_celery.plugins.tools import ToolPlugin, ToolRecord
+    from ares_celery.runtime.chunk_stream import ChunkStream
     from ares_celery.runtime.compaction import CompactionReport
     from ares_celery.runtime.contract import Runtime
     from ares_celery.runtime.handle import AgentHandle
@@ -159,6 +166,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "MessageHandler",
     "Replayer",
     "StatefulAgent",
+    "StreamHandler",
+    "StreamResult",
     "SyncAgentContext",
     "upcaster",
     # Running agents
@@ -168,10 +177,15 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AgentSpec",
     "AgentState",
     "AuditEntry",
+    "Chunk",
+    "ChunkStream",
+    "DeadLetter",
+    "DeadReason",
     "Desired",
     "GroupInfo",
     "LocalManager",
     "Manager",
+    "MessageKind",
     "RestartType",
     "Runtime",
     "RuntimeSnapshot",
@@ -269,6 +283,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "LeaseLostError",
     "MCPConnectionLostError",
     "MailboxFullError",
+    "MessageIdReusedError",
+    "MessagePoisonedError",
     "NamespaceMismatchError",
     "NewerStateError",
     "NilAgentError",
@@ -287,6 +303,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "SnapshotTooLargeError",
     "StateUpcastError",
     "StoreUnavailableError",
+    "StreamCancelledError",
+    "StreamGapError",
     "StreamNotFoundError",
     "UnknownAgentTypeError",
     "UnreadableCheckpointError",
@@ -314,6 +332,7 @@ _HOMES: Final = {
         "MessageHandler",
         "Replayer",
         "StatefulAgent",
+        "StreamHandler",
     ),
     "ares_celery.agents.registry": ("agent",),
     "ares_celery.agents.upcasting": ("upcaster",),
@@ -340,12 +359,14 @@ _HOMES: Final = {
     "ares_celery.model.checkpoint": ("CheckpointEnvelope", "decode_checkpoint", "encode_checkpoint"),
     "ares_celery.model.execution": ("Execution", "ExecutionState", "RetryPolicy"),
     "ares_celery.model.introspection": ("Activity", "RuntimeSnapshot"),
+    "ares_celery.model.message": ("Chunk", "DeadLetter", "DeadReason", "MessageKind", "StreamResult"),
     "ares_celery.model.failure": ("Failure",),
     "ares_celery.model.group": ("GroupInfo", "Strategy"),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),
     "ares_celery.model.summary": ("Outcome", "Summary"),
     "ares_celery.runtime.compaction": ("CompactionReport",),
+    "ares_celery.runtime.chunk_stream": ("ChunkStream",),
     "ares_celery.runtime.contract": ("Runtime",),
     "ares_celery.plugins.basic_recovery": ("BasicRecoveryPlugin",),
     "ares_celery.plugins.bus": ("PluginBus",),

@@ -88,6 +88,10 @@ class RuntimeConfig(BaseModel):
     integrity: Annotated[str, Field(pattern="^(fail|warn)$")] = "fail"
     #: How long a worker that shuts down waits for its agents.
     drain_timeout: Duration = timedelta(seconds=20)
+    #: Messages that an agent's inbox holds; with more, senders get MailboxFullError.
+    max_inbox: Annotated[int, Field(ge=1)] = 1_000
+    #: Deaths of an agent while it handles one message, after which the message is skipped.
+    poison_after: Annotated[int, Field(ge=1)] = 3
     #: Largest event payload in bytes.
     max_event_bytes: Annotated[Size, Field(ge=1)] = 1 << 20
     #: Events of a stream that are not in a summary yet; with more, all but the newest are summarised.
@@ -136,6 +140,8 @@ class RuntimeConfig(BaseModel):
             replay_overflow: str = ...,
             integrity: str = ...,
             drain_timeout: timedelta | float | str = ...,
+            max_inbox: int = ...,
+            poison_after: int = ...,
             max_event_bytes: int | str = ...,
             compaction_threshold: int = ...,
             compaction_keep: int = ...,

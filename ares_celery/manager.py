@@ -38,6 +38,7 @@ from ares_celery.runtime.callers import apply_asked, as_shown, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.groups import Groups
 from ares_celery.runtime.handle import AgentHandle
+from ares_celery.runtime.messages import AgentMessages
 from ares_celery.runtime.outside_events import OutsideEvents
 from ares_celery.runtime.queries import AgentQueries, Ports
 from ares_celery.runtime.state_access import StateAccess
@@ -56,7 +57,7 @@ _STARTED = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKE
 _RESTING = frozenset(set(AgentState) - LIVE)
 
 
-class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOverview, AgentQueries):
+class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOverview, AgentMessages, AgentQueries):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 
     Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.

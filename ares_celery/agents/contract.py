@@ -8,7 +8,16 @@ from typing import Any, Protocol, runtime_checkable
 from ares_celery.agents.context import AgentContext
 from ares_celery.model.event import Event
 
-__all__ = ["Agent", "AgentFactory", "Applier", "Heartbeater", "MessageHandler", "Replayer", "StatefulAgent"]
+__all__ = [
+    "Agent",
+    "AgentFactory",
+    "Applier",
+    "Heartbeater",
+    "MessageHandler",
+    "Replayer",
+    "StatefulAgent",
+    "StreamHandler",
+]
 
 
 class Agent(Protocol):
@@ -87,9 +96,14 @@ class MessageHandler(Protocol):
         ...
 
 
+@runtime_checkable
 class StreamHandler(Protocol):
     """An agent that answers in chunks."""
 
     def process_stream(self, ctx: AgentContext, message: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - JSON values
-        """Yields chunks."""
+        """Yields the pieces of an answer, and its result at the end as ``StreamResult(value)``.
+
+        A plain generator may return the result instead. When the caller has left, the generator is closed: it gets
+        GeneratorExit at its next ``yield``, or CancelledError where it awaits something.
+        """
         ...

@@ -26,6 +26,12 @@ from ares_celery.errors.executions import (
     InvalidExecutionIdError,
     UnreadableCheckpointError,
 )
+from ares_celery.errors.messages import (
+    MessageIdReusedError,
+    MessagePoisonedError,
+    StreamCancelledError,
+    StreamGapError,
+)
 from ares_celery.errors.plugins import (
     DuplicatePluginError,
     InvalidPluginError,
@@ -78,6 +84,8 @@ __all__ = [
     "LeaseLostError",
     "MCPConnectionLostError",
     "MailboxFullError",
+    "MessageIdReusedError",
+    "MessagePoisonedError",
     "NamespaceMismatchError",
     "NewerStateError",
     "NilAgentError",
@@ -97,6 +105,8 @@ __all__ = [
     "StateUpcastError",
     "StopSignal",
     "StoreUnavailableError",
+    "StreamCancelledError",
+    "StreamGapError",
     "StreamNotFoundError",
     "UnknownAgentTypeError",
     "UnreadableCheckpointError",
@@ -233,7 +243,10 @@ class MailboxFullError(AresError):
     """The agent's inbox holds as many messages as it may."""
 
     code = "mailbox_full"
-    template = "the inbox of agent {agent_id!r} holds {limit} messages; send more slowly or raise the limit"
+    template = (
+        "the inbox of agent {agent_id!r} holds {limit} messages, the most it may (max_inbox); send more slowly, or "
+        "raise the limit with `ares config set max_inbox N`"
+    )
 
 
 class BudgetExceededError(AresError):

@@ -25,6 +25,7 @@ from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id
 from ares_celery.model.durations import OptionalDuration
 
 __all__ = [
+    "AT_REST",
     "HOSTED",
     "LIVE",
     "AgentInfo",
@@ -110,6 +111,8 @@ class Held(StrEnum):
 _ZERO: Final = timedelta(0)
 #: States in which an incarnation may hold the fence.
 HOSTED: Final = frozenset({AgentState.STARTING, AgentState.RUNNING, AgentState.STOPPING, AgentState.RESURRECTING})
+#: States in which an agent takes no messages: somebody has to start it first.
+AT_REST: Final = frozenset({AgentState.REGISTERED, AgentState.STOPPED, AgentState.COMPLETED, AgentState.PARKED})
 #: States that count as active.
 LIVE: Final = frozenset({AgentState.STARTING, AgentState.RUNNING, AgentState.STOPPING, AgentState.RESURRECTING})
 

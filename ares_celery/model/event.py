@@ -76,6 +76,7 @@ class EventType(StrEnum):
     PLUGIN_STARTED = "plugin.started"
     PLUGIN_STOPPED = "plugin.stopped"
     PLUGIN_FAILED = "plugin.failed"
+    MESSAGE_DEAD_LETTERED = "message.dead_lettered"
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,17 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         "the process's bus",
         {**_PLUGIN, "call": "`register`, `start`, `stop`, `before_step` …", "error": "the sentence for people"},
     ),
+    EventType.MESSAGE_DEAD_LETTERED: EventFacts(
+        "A message will not be handled to its end; it is kept as a dead letter.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            "message_id": "its id",
+            "kind": "how it was sent: `send`, `process` or `stream`",
+            "reason": "`caller_left`, `poison` or `failed`",
+            "problem": "the sentence for people",
+        },
+    ),
     EventType.EVENT_SUMMARY: EventFacts(
         "Stands for events that were trimmed. Not stored: reading a stream gives it when all its events are gone.",
         "the event store, on reading",

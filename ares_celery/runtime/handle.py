@@ -11,6 +11,7 @@ from typing_extensions import override
 from ares_celery.errors import AgentNotFoundError
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentInfo, AgentState
+from ares_celery.runtime.chunk_stream import ChunkStream
 
 __all__ = ["PROCESS_TIMEOUT", "AgentHandle", "AgentOperations"]
 
@@ -29,6 +30,18 @@ class AgentOperations(Protocol):
         self, agent_id: str, message: object, timeout: timedelta | float = ..., message_id: str | None = None
     ) -> Any:  # noqa: ANN401 - the JSON value that the agent answered
         """Asks the agent."""
+        ...
+
+    def process_stream(
+        self,
+        agent_id: str,
+        message: object,
+        *,
+        timeout: timedelta | float = ...,
+        message_id: str | None = None,
+        detached: bool = False,
+    ) -> ChunkStream:
+        """Asks the agent and gives its answer in pieces."""
         ...
 
     def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
@@ -77,6 +90,17 @@ class AgentHandle:
     ) -> Any:  # noqa: ANN401
         """Asks it; see :meth:`Manager.process`."""
         return self._manager.process(self.id, message, timeout, message_id)
+
+    def process_stream(
+        self,
+        message: object,
+        *,
+        timeout: timedelta | float = PROCESS_TIMEOUT,
+        message_id: str | None = None,
+        detached: bool = False,
+    ) -> ChunkStream:
+        """Asks it and gives its answer in pieces; see :meth:`Manager.process_stream`."""
+        return self._manager.process_stream(self.id, message, timeout=timeout, message_id=message_id, detached=detached)
 
     def send(self, message: object, *, message_id: str | None = None) -> str:
         """Sends it a message; see :meth:`Manager.send`."""

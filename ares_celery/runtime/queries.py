@@ -1,13 +1,12 @@
-"""Asking agents and looking at them: the half of a Manager that changes nobody's life."""
+"""Looking at agents: the part of a Manager that changes nobody's life."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
@@ -15,20 +14,17 @@ from ares_celery.errors import (
     AgentNotFoundError,
     InvalidSettingError,
     OperationNotSupportedError,
-    ProcessTimeoutError,
     WaitTimeoutError,
-    error_from_wire,
 )
 from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState, Desired
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.info import agent_info
-from ares_celery.runtime.callers import as_shown, check_texts
+from ares_celery.runtime.callers import as_shown
 from ares_celery.runtime.commits import Committer
-from ares_celery.runtime.handle import PROCESS_TIMEOUT
 from ares_celery.store.base import Store
 
-__all__ = ["AgentQueries", "Ports"]
+__all__ = ["AgentQueries", "Ports", "refuse_event_loop"]
 
 #: Seconds between two looks at an agent that is waited for, at first and at most.
 _FIRST_LOOK: Final = 0.005
@@ -59,55 +55,13 @@ class Ports(Protocol):
 
 
 class AgentQueries:
-    """Messages to agents, and what is known of them."""
+    """What is known of agents."""
 
     def __init__(self, ports: Ports, clock: Clock) -> None:
         """Binds the queries; nothing is opened yet."""
         self._ports = ports
         self._clock = clock
         self._never = threading.Event()
-
-    # -- messages ---------------------------------------------------------------------------------------------------
-
-    def process(
-        self,
-        agent_id: str,
-        message: object,
-        timeout: timedelta | float = PROCESS_TIMEOUT,
-        message_id: str | None = None,
-    ) -> Any:  # noqa: ANN401 - the JSON value that the agent answered
-        """Asks an agent and returns its answer.
-
-        Args:
-            agent_id: Which agent.
-            message: A JSON value.
-            timeout: Longest wait for the answer.
-            message_id: The same id again gets the first answer instead of asking twice; default a fresh one.
-
-        Raises:
-            ProcessTimeoutError: No answer in time; the message stays in the inbox.
-            AgentFailedError: What the agent raised. AgentNotFoundError, AgentNotRunningError, AgentParkedError,
-            MailboxFullError, UnserialisableError.
-        """
-        _refuse_event_loop("process")
-        checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
-        check_texts(message_id=sent)
-        store = self._ports.store
-        store.send(checked, message, message_id=sent, wants_reply=True)
-        seconds = parse_duration(timeout).total_seconds()
-        reply = store.wait_reply(checked, sent, timeout=seconds)
-        if reply is None:
-            raise ProcessTimeoutError(agent_id=checked, message_id=sent, timeout=seconds)
-        if reply.error is not None:
-            raise error_from_wire(reply.error)
-        return reply.value
-
-    def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
-        """Puts a message into an agent's inbox and returns its id; the answer is not waited for."""
-        checked, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
-        check_texts(message_id=sent)
-        self._ports.store.send(checked, message, message_id=sent, wants_reply=False)
-        return sent
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +138,7 @@ def _known_states(states: object) -> list[AgentState]:
     return [AgentState(str(state)) for state in named]
 
 
-def _refuse_event_loop(operation: str) -> None:
+def refuse_event_loop(operation: str) -> None:
     """A blocking call would stop every coroutine of the caller's loop."""
     try:
         asyncio.get_running_loop()

@@ -17,6 +17,7 @@ from ares_celery.store.administration import AuditStore, SettingsStore
 from ares_celery.store.groups import GroupStore
 from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
+from ares_celery.store.messages import AsyncHostMailbox, AsyncMailbox, HostMailbox, Mailbox
 from ares_celery.store.states import NO_SCHEMAS, KeptSnapshots, SnapshotStore
 from ares_celery.store.streams import EventReader, EventStore
 from ares_celery.store.subscriptions import Subscription
@@ -43,6 +44,7 @@ __all__ = [
     "AgentRead",
     "AgentStore",
     "AsyncIncarnationStore",
+    "AsyncMailbox",
     "Claimed",
     "ClockStand",
     "CommitConflict",
@@ -172,7 +174,7 @@ class AgentStore(Protocol):
         ...
 
 
-class IncarnationStore(Protocol):
+class IncarnationStore(HostMailbox, Protocol):
     """What one incarnation writes and reads; every write shows the fence."""
 
     def append(
@@ -229,16 +231,8 @@ class IncarnationStore(Protocol):
         """
         ...
 
-    def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
-        """Messages that were not consumed yet, oldest first."""
-        ...
 
-    def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
-        """Consumes a message and stores its answer, atomically. Raises FencedError."""
-        ...
-
-
-class AsyncIncarnationStore(Protocol):
+class AsyncIncarnationStore(AsyncHostMailbox, Protocol):
     """The same as :class:`IncarnationStore`, awaitable, for agents on an event loop."""
 
     async def append(
@@ -264,14 +258,6 @@ class AsyncIncarnationStore(Protocol):
         """See :meth:`IncarnationStore.note_state`."""
         ...
 
-    async def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
-        """See :meth:`IncarnationStore.inbox`."""
-        ...
-
-    async def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
-        """See :meth:`IncarnationStore.reply`."""
-        ...
-
     async def send(self, agent_id: AgentId, body: object, *, message_id: str, wants_reply: bool) -> None:
         """See :meth:`Mailbox.send`."""
         ...
@@ -282,23 +268,6 @@ class AsyncIncarnationStore(Protocol):
 
     async def aclose(self) -> None:
         """Closes its connections; on the loop that used them."""
-        ...
-
-
-class Mailbox(Protocol):
-    """Messages to agents, as callers use it."""
-
-    def send(self, agent_id: AgentId, body: object, *, message_id: str, wants_reply: bool) -> None:
-        """Puts a message into the inbox, once for each message id, and tells the host to look.
-
-        Raises:
-            AgentNotFoundError, AgentNotRunningError (stopped, completed, registered), AgentParkedError,
-            MailboxFullError, UnserialisableError, EventTooLargeError.
-        """
-        ...
-
-    def wait_reply(self, agent_id: AgentId, message_id: str, *, timeout: float) -> Reply | None:
-        """The answer, or None when there is none within ``timeout`` seconds. Does not consume it."""
         ...
 
 

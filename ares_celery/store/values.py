@@ -12,6 +12,7 @@ from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request, RuntimeState
 from ares_celery.model.command import Deadline
 from ares_celery.model.event import Event
+from ares_celery.model.message import MessageKind
 from ares_celery.model.snapshot import Snapshot
 
 __all__ = [
@@ -218,6 +219,9 @@ class InboxMessage:
         message_id: Chosen by the caller; a repeat is the same message.
         body: JSON value.
         wants_reply: Somebody waits for the answer.
+        time: When it was put there.
+        kind: How it was sent.
+        began: How often its handling began before, without coming to an end.
     """
 
     entry: str
@@ -225,6 +229,8 @@ class InboxMessage:
     body: Any
     wants_reply: bool
     time: Instant
+    kind: MessageKind = MessageKind.PROCESS
+    began: int = 0
 
 
 @dataclass(frozen=True, slots=True)

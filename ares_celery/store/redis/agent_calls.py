@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from ares_celery.clock import micros
 from ares_celery.errors import EventIntegrityError, FencedError, UnreadableRecordError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
-from ares_celery.model.agent import AgentState, Desired, Owner, Request, RuntimeState
+from ares_celery.model.agent import AT_REST, AgentState, Desired, Owner, Request, RuntimeState
 from ares_celery.model.audit import AuditNote, note_of
 from ares_celery.model.command import Deadline
 from ares_celery.model.event import Event
@@ -29,6 +29,7 @@ from ares_celery.store.redis.audit_calls import audit_words
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.event_calls import FEED_LENGTH
 from ares_celery.store.redis.keys import Keys, deadline_member
+from ares_celery.store.redis.letter_calls import letter_bounds
 from ares_celery.store.redis.records import Changes, changes, read_record
 from ares_celery.store.redis.replies import as_it_is, as_texts, instant, unknown_reply
 from ares_celery.store.redis.stored_events import EncodedEvent, decode_entry
@@ -126,6 +127,7 @@ def commit(  # noqa: PLR0913 - the parts of one write
     args += [
         change.signal,
         read.lease_until if plan.on_lease else "",
+        keys.resting if is_entered and after is not None and after.state in AT_REST else "",
         *_lists(agent_id, plan, change, guard, events, now=read.now),
     ]
     return Call(
@@ -144,6 +146,7 @@ def commit(  # noqa: PLR0913 - the parts of one write
             keys.state(shard, left),
             keys.state(shard, entered),
             keys.audit(shard),
+            keys.rest(agent_id),
         ),
         args=(*args, *_audit_list(plan, op)),
     )
@@ -367,6 +370,10 @@ def delete_agent(
             keys.memory(agent_id),
             keys.summaries(agent_id),
             keys.feed(shard),
+            keys.handling(agent_id),
+            keys.rest(agent_id),
+            keys.dead(shard),
+            keys.counters(shard),
             keys.executions(agent_id),
             *(keys.checkpoint(agent_id, execution_id) for execution_id in executions),
         ),
@@ -378,6 +385,8 @@ def delete_agent(
             *audit_words(note),
             FEED_LENGTH,
             deadline_member(Deadline.GROUP, agent_id, record.spec.group) if record and record.spec.group else "",
+            keys.resting,
+            *letter_bounds(),
             *(kind.value for kind in Deadline),
         ),
     )

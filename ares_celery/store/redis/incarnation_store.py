@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from ares_celery.ids import AgentId, Instant, Version
 from ares_celery.model.event import Event, NewEvent, ReadOptions
-from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis import event_calls, mailbox_calls, namespace_calls, state_calls
-from ares_celery.store.redis.bound import Bound, Part
+from ares_celery.store.redis.bound import Bound
 from ares_celery.store.redis.call import Call
-from ares_celery.store.redis.client import AsyncRedisClient
 from ares_celery.store.redis.event_calls import Append
+from ares_celery.store.redis.host_mailbox import AsyncRedisHostMailbox, RedisHostMailbox
+from ares_celery.store.redis.mailbox_calls import Outgoing
 from ares_celery.store.redis.replies import epoch_of
 from ares_celery.store.redis.stored_events import encode_events
 from ares_celery.store.redis.stored_snapshots import EncodedState, encode_snapshot, encode_state
@@ -33,11 +33,6 @@ def _append(
     return Append(agent_id, fence, encoded, op, expected)
 
 
-def _reply(bound: Bound, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> Call[None]:
-    limit = bound.config.max_event_bytes
-    return mailbox_calls.reply(bound.keys, agent_id=agent_id, fence=fence, message=message, answer=reply, limit=limit)
-
-
 def _save(bound: Bound, agent_id: AgentId, fence: str, state: EncodedState, now: Instant) -> Call[None]:
     return state_calls.save_snapshot(
         bound.keys,
@@ -54,7 +49,7 @@ def _note(bound: Bound, agent_id: AgentId, fence: str, *, origin: str, schema: i
     return state_calls.note_state(bound.keys, agent_id=agent_id, fence=fence, origin=origin, schema=schema, saved=saved)
 
 
-class RedisIncarnationStore(Part):
+class RedisIncarnationStore(RedisHostMailbox):
     """Implements :class:`~ares_celery.store.base.IncarnationStore`.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
@@ -92,26 +87,12 @@ class RedisIncarnationStore(Part):
         call = _note(self._bound, agent_id, fence, origin=origin, schema=schema, saved=saved)
         self._bound.client.run(call)
 
-    def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
-        """Messages that were not consumed yet, oldest first."""
-        call = mailbox_calls.read_inbox(self._bound.keys, agent_id=agent_id, after=after, limit=limit)
-        return self._bound.client.run(call)
 
-    def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
-        """Consumes a message and stores its answer, atomically."""
-        epoch_of(agent_id, fence)
-        self._bound.client.run(_reply(self._bound, agent_id, fence, message, reply))
-
-
-class AsyncRedisIncarnationStore:
+class AsyncRedisIncarnationStore(AsyncRedisHostMailbox):
     """Implements :class:`~ares_celery.store.base.AsyncIncarnationStore`; belongs to the event loop that first uses it.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
     """
-
-    def __init__(self, bound: Bound, client: AsyncRedisClient) -> None:
-        self._bound = bound
-        self._client = client
 
     async def append(
         self, agent_id: AgentId, fence: str, events: Sequence[NewEvent], *, op: str, expected: Version
@@ -145,27 +126,17 @@ class AsyncRedisIncarnationStore:
         call = _note(self._bound, agent_id, fence, origin=origin, schema=schema, saved=saved)
         await self._client.run(call)
 
-    async def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
-        """Messages that were not consumed yet, oldest first."""
-        return await self._client.run(
-            mailbox_calls.read_inbox(self._bound.keys, agent_id=agent_id, after=after, limit=limit)
-        )
-
-    async def reply(self, agent_id: AgentId, fence: str, message: InboxMessage, reply: Reply) -> None:
-        """Consumes a message and stores its answer, atomically."""
-        epoch_of(agent_id, fence)
-        await self._client.run(_reply(self._bound, agent_id, fence, message, reply))
-
     async def send(self, agent_id: AgentId, body: object, *, message_id: str, wants_reply: bool) -> None:
         """Puts a message into another agent's inbox, once for each message id."""
+        config = self._bound.config
+        made = Outgoing.made(body, message_id=message_id, wants_reply=wants_reply, stream=False, detached=False)
         await self._client.run(
             mailbox_calls.send(
                 self._bound.keys,
                 agent_id=agent_id,
-                message_id=message_id,
-                body=body,
-                wants_reply=wants_reply,
-                limit=self._bound.config.max_event_bytes,
+                message=made,
+                limit=config.max_event_bytes,
+                most=config.max_inbox,
             )
         )
 

@@ -110,12 +110,24 @@ class Keys:
         return f"{self._of('op', agent_id)}:{quote(op, safe='')}"
 
     def message(self, agent_id: str, message_id: str) -> str:
-        """String with a TTL: the message id was seen."""
+        """Hash with a TTL: what is known of a message id. Older versions wrote a string: that it was seen."""
         return f"{self._of('message', agent_id)}:{quote(message_id, safe='')}"
 
     def reply(self, agent_id: str, message_id: str) -> str:
         """Stream with a TTL: the answer to a message, one entry."""
         return f"{self._of('reply', agent_id)}:{quote(message_id, safe='')}"
+
+    def chunks(self, agent_id: str, message_id: str) -> str:
+        """Stream with a TTL: the pieces of a streamed answer, entry id ``<seq>-0``; bounded in number and bytes."""
+        return f"{self._of('chunks', agent_id)}:{quote(message_id, safe='')}"
+
+    def handling(self, agent_id: str) -> str:
+        """Hash: how often the handling of an inbox entry began; the answer to it, and delete_agent, clear it."""
+        return self._of("handling", agent_id)
+
+    def rest(self, agent_id: str) -> str:
+        """Stream with a TTL: marks that the agent came to rest, one entry, for those who wait for its answer."""
+        return self._of("rest", agent_id)
 
     # -- one of each supervision group, in its home shard: that of its name -------------------------------------------
 
@@ -164,6 +176,10 @@ class Keys:
     def audit(self, shard: int) -> str:
         """Stream: who asked for what of this shard's agents, and why; bounded. The home shard has the runtime's too."""
         return self._in(shard, "audit")
+
+    def dead(self, shard: int) -> str:
+        """Stream: dead letters, bounded in number and age."""
+        return self._in(shard, "dead")
 
     def streams(self, shard: int) -> str:
         """Hash: versions of streams that have no record."""
@@ -235,6 +251,16 @@ class Keys:
     def wake_prefix(self) -> str:
         """What the wake channels begin with; the identity of a process follows."""
         return f"{self.namespace}:wake:"
+
+    @property
+    def caller_prefix(self) -> str:
+        """What the channels of waiting processes begin with; a name of their own follows."""
+        return f"{self.namespace}:caller:"
+
+    @property
+    def resting(self) -> str:
+        """The channel on which it is told that an agent came to rest, or is gone; the message is its id."""
+        return f"{self.namespace}:rest"
 
     @property
     def patterns(self) -> tuple[str, str]:

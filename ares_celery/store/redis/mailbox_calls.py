@@ -3,79 +3,178 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any, Final
+
+import msgspec
 
 from ares_celery.errors import (
     AgentNotFoundError,
     AgentNotRunningError,
     AgentParkedError,
+    AresError,
     EventTooLargeError,
     MailboxFullError,
+    MessageIdReusedError,
 )
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import AgentState
+from ares_celery.model.message import MessageKind
 from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.replies import entry_fields, fenced, instant, unknown_reply
 
-__all__ = ["MOST_MESSAGES", "REPLY_TTL", "WAITING_TTL", "await_reply", "read_inbox", "read_reply", "reply", "send"]
+__all__ = [
+    "REPLY_TTL",
+    "WAITING_TTL",
+    "Outgoing",
+    "Waiting",
+    "await_reply",
+    "encode_answer",
+    "give_back",
+    "look",
+    "parse_answer",
+    "read_hint",
+    "read_inbox",
+    "reply",
+    "resting",
+    "send",
+    "take",
+]
 
-#: Messages of an inbox: a sender that is that far ahead gets MailboxFullError instead of filling Redis.
-MOST_MESSAGES: Final = 1_000
 #: How long an answer is kept for a caller that asks again, and a consumed message id is recognised.
 REPLY_TTL: Final = timedelta(minutes=10)
 #: How long the id of a message that nobody has consumed is recognised: longer than any pause that is meant.
 WAITING_TTL: Final = timedelta(days=7)
+#: Bytes of a message that its hint carries along, so that an idle host need not fetch it.
+HINTED_BYTES: Final = 16 << 10
+#: What a message was used as, in words.
+_USES: Final = {"send": "by send()", "process": "by process()", "stream": "by process_stream()"}
 
 
-def send(keys: Keys, *, agent_id: AgentId, message_id: str, body: object, wants_reply: bool, limit: int) -> Call[None]:
-    """Puts a message into an inbox, once for each message id.
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message as its sender made it.
+
+    Attributes:
+        message_id: Names it for its agent.
+        body: A JSON value.
+        kind: How it is sent.
+        detached: A stream that goes on without its caller.
+        caller: Channel on which the caller waits for hints; empty: it looks itself.
+    """
+
+    message_id: str
+    body: object
+    kind: MessageKind = MessageKind.SEND
+    detached: bool = False
+    caller: str = ""
+
+    @classmethod
+    def made(
+        cls, body: object, *, message_id: str, wants_reply: bool, stream: bool, detached: bool, caller: str = ""
+    ) -> Outgoing:
+        """From the arguments of the port's method."""
+        kind = MessageKind.STREAM if stream else MessageKind.PROCESS if wants_reply else MessageKind.SEND
+        return cls(message_id, body, kind, detached, caller)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """There is nothing yet: wait for news of the agent behind this mark."""
+
+    mark: str
+
+
+def send(keys: Keys, *, agent_id: AgentId, message: Outgoing, limit: int, most: int) -> Call[None]:
+    """Puts a message into an inbox of at most ``most`` messages, once for each message id.
 
     Raises:
         UnserialisableError: The body is no plain JSON; nothing was sent.
         EventTooLargeError: It has more than ``limit`` bytes.
     """
-    data, _ = encode_json(body, what=f"message {message_id!r}", agent_id=agent_id)
+    message_id = message.message_id
+    data, value = encode_json(message.body, what=f"message {message_id!r}", agent_id=agent_id)
     if len(data) > limit:
         raise EventTooLargeError(type="message", agent_id=agent_id, size=len(data), limit=limit)
     return Call(
-        lambda answer: _parse_send(agent_id, answer),
+        lambda answer: _parse_send(agent_id, message_id, most, answer),
         script="send",
         keys=(
             keys.agent(agent_id),
             keys.inbox(agent_id),
             keys.message(agent_id, message_id),
             keys.reply(agent_id, message_id),
+            keys.chunks(agent_id, message_id),
+            keys.handling(agent_id),
         ),
         args=(
             agent_id,
             message_id,
             data,
-            int(wants_reply),
-            MOST_MESSAGES,
+            message.kind.value,
+            _digest(data, value),
+            most,
             int(WAITING_TTL.total_seconds()),
             keys.wake_prefix,
+            int(message.detached),
+            message.caller,
+            HINTED_BYTES,
         ),
     )
 
 
-def _parse_send(agent_id: AgentId, answer: Sequence[bytes]) -> None:
+def _digest(data: bytes, value: object) -> str:
+    """The same for equal values: the order of keys, which callers do not choose on purpose, does not count."""
+    is_ordered = b"{" not in data
+    return sha256(data if is_ordered else msgspec.json.encode(value, order="deterministic")).hexdigest()[:32]
+
+
+def _parse_send(agent_id: AgentId, message_id: str, most: int, answer: Sequence[bytes]) -> None:
     match answer:
         case [b"done" | b"repeated"]:
             return
-        case [b"missing"]:
-            raise AgentNotFoundError(agent_id=agent_id)
-        case [b"state", state, cause, reason] if state.decode() == AgentState.PARKED:
-            raise AgentParkedError(agent_id=agent_id, cause=cause.decode(), reason=reason.decode(), operation="send")
-        case [b"state", state, _, _]:
-            raise AgentNotRunningError(agent_id=agent_id, state=state.decode(), operation="send")
+        case [b"reused", kind, what]:
+            used = _USES.get(kind.decode(), kind.decode())
+            problem = f"{used}, with another body" if what == b"body" else used
+            raise MessageIdReusedError(agent_id=agent_id, message_id=message_id, problem=problem)
         case [b"full"]:
-            raise MailboxFullError(agent_id=agent_id, limit=MOST_MESSAGES)
+            raise MailboxFullError(agent_id=agent_id, limit=most)
         case _:
-            raise unknown_reply("send", answer)
+            raise resting("send", agent_id, answer)
+
+
+def resting(script: str, agent_id: AgentId, answer: Sequence[bytes]) -> AresError:
+    """Why an agent answers nobody now."""
+    match answer:
+        case [b"missing"]:
+            return AgentNotFoundError(agent_id=agent_id)
+        case [b"state", state, cause, reason] if state.decode() == AgentState.PARKED:
+            return AgentParkedError(agent_id=agent_id, cause=cause.decode(), reason=reason.decode(), operation="send")
+        case [b"state", state, _, _]:
+            return AgentNotRunningError(agent_id=agent_id, state=state.decode(), operation="send")
+        case _:
+            return unknown_reply(script, answer)
+
+
+def read_hint(payload: bytes) -> tuple[str, InboxMessage | str] | None:
+    """The fence and the message that a hint carries, or the inbox entry of a stream that its caller left.
+
+    None for a hint that only says "look".
+    """
+    kind, _, rest = payload.partition(b"\n")[2].partition(b"\n")
+    if kind == b"left":
+        fence, _, entry = rest.partition(b"\n")
+        return fence.decode(), entry.decode()
+    if kind != b"message":
+        return None
+    fence, entry, how, sent, length, text = rest.split(b"\n", 5)
+    message_id, body = text[: int(length)], text[int(length) :]
+    return fence.decode(), _message(entry, message_id, body, how.decode(), instant(sent))
 
 
 def read_inbox(keys: Keys, *, agent_id: AgentId, after: str, limit: int) -> Call[tuple[InboxMessage, ...]]:
@@ -87,68 +186,172 @@ def read_inbox(keys: Keys, *, agent_id: AgentId, after: str, limit: int) -> Call
     )
 
 
-def _parse_message(entry: bytes, fields: dict[bytes, bytes]) -> InboxMessage:
-    return InboxMessage(
-        entry=entry.decode(),
-        message_id=fields[b"m"].decode(),
-        body=decode_json(fields[b"b"]),
-        wants_reply=fields[b"r"] == b"1",
-        time=instant(fields[b"t"]),
+def take(
+    keys: Keys, *, agent_id: AgentId, fence: str, after: str, limit: int, begin: int
+) -> Call[tuple[InboxMessage, ...]]:
+    """Reads messages to handle; the handling of the first ``begin`` of them begins now."""
+    return Call(
+        lambda answer: _parse_take(agent_id, fence, answer),
+        script="take",
+        keys=(keys.agent(agent_id), keys.inbox(agent_id), keys.handling(agent_id)),
+        args=(fence, f"({after}" if after else "-", limit, begin),
     )
 
 
-def reply(keys: Keys, *, agent_id: AgentId, fence: str, message: InboxMessage, answer: Reply, limit: int) -> Call[None]:
-    """Consumes a message and stores its answer.
+def _parse_take(agent_id: AgentId, fence: str, answer: Sequence[Any]) -> tuple[InboxMessage, ...]:
+    match answer:
+        case [b"done", found, began]:
+            return tuple(
+                _parse_message(entry, entry_fields(fields), began=times)
+                for (entry, fields), times in zip(found, began, strict=True)
+            )
+        case [b"fenced"]:
+            raise fenced(agent_id, fence)
+        case _:
+            raise unknown_reply("take", answer)
+
+
+def _parse_message(entry: bytes, fields: dict[bytes, bytes], *, began: int = 0) -> InboxMessage:
+    # A message of an older version does not say how it was sent.
+    kind = fields.get(b"k") or (b"process" if fields[b"r"] == b"1" else b"send")
+    return _message(entry, fields[b"m"], fields[b"b"], kind.decode(), instant(fields[b"t"]), began=began)
+
+
+def _message(entry: bytes, message_id: bytes, body: bytes, kind: str, time: Instant, *, began: int = 0) -> InboxMessage:
+    return InboxMessage(
+        entry=entry.decode(),
+        message_id=message_id.decode(),
+        body=decode_json(body),
+        wants_reply=kind != MessageKind.SEND,
+        time=time,
+        kind=MessageKind(kind),
+        began=began,
+    )
+
+
+def give_back(keys: Keys, *, agent_id: AgentId, fence: str, entries: Sequence[str]) -> Call[None]:
+    """Takes back that the handling of messages began."""
+    return Call(
+        lambda outcome: _parse_written("give_back", agent_id, fence, outcome),
+        script="give_back",
+        keys=(keys.agent(agent_id), keys.handling(agent_id)),
+        args=(fence, *entries),
+    )
+
+
+def encode_answer(agent_id: AgentId, message_id: str, answer: Reply, *, limit: int) -> bytes:
+    """An answer as it is stored.
 
     Raises:
         UnserialisableError: The answer is no plain JSON; nothing was sent.
         EventTooLargeError: It has more than ``limit`` bytes; an error always fits.
     """
-    stored = b""
-    if message.wants_reply:
-        body = {"value": answer.value, "error": dict(answer.error) if answer.error is not None else None}
-        stored, _ = encode_json(body, what=f"the answer to message {message.message_id!r}", agent_id=agent_id)
-        if answer.error is None and len(stored) > limit:
-            raise EventTooLargeError(type="answer", agent_id=agent_id, size=len(stored), limit=limit)
+    body = {"value": answer.value, "error": dict(answer.error) if answer.error is not None else None}
+    stored, _ = encode_json(body, what=f"the answer to message {message_id!r}", agent_id=agent_id)
+    if answer.error is None and len(stored) > limit:
+        raise EventTooLargeError(type="answer", agent_id=agent_id, size=len(stored), limit=limit)
+    return stored
+
+
+def reply(  # noqa: PLR0913 - the parts of one write
+    keys: Keys,
+    *,
+    agent_id: AgentId,
+    fence: str,
+    message: InboxMessage,
+    answer: Reply,
+    limit: int,
+    chunks: int = 0,
+    then: str = "",
+) -> Call[None]:
+    """Consumes a message and stores its answer; see :func:`encode_answer` for what is refused.
+
+    Args:
+        keys: Of the namespace.
+        agent_id: Whose message.
+        fence: Demanded to be equal to the record's.
+        message: It.
+        answer: What the agent said.
+        limit: Most bytes of an answer.
+        chunks: Of a stream: how many chunks came before its end.
+        then: The inbox entry whose handling begins now.
+    """
+    stored = encode_answer(agent_id, message.message_id, answer, limit=limit) if message.wants_reply else b""
     return Call(
-        lambda outcome: _parse_reply(agent_id, fence, outcome),
+        lambda outcome: _parse_written("reply", agent_id, fence, outcome),
         script="reply",
         keys=(
             keys.agent(agent_id),
             keys.inbox(agent_id),
             keys.message(agent_id, message.message_id),
             keys.reply(agent_id, message.message_id),
+            keys.chunks(agent_id, message.message_id),
+            keys.handling(agent_id),
         ),
-        args=(fence, message.entry, stored, int(REPLY_TTL.total_seconds())),
+        args=(
+            fence,
+            message.entry,
+            stored,
+            int(REPLY_TTL.total_seconds()),
+            chunks + 1 if message.kind is MessageKind.STREAM else 0,
+            f"{agent_id}|{message.message_id}",
+            then,
+        ),
     )
 
 
-def _parse_reply(agent_id: AgentId, fence: str, outcome: Sequence[bytes]) -> None:
+def _parse_written(script: str, agent_id: AgentId, fence: str, outcome: Sequence[bytes]) -> None:
     match outcome:
         case [b"done" | b"repeated"]:
             return
         case [b"fenced"]:
             raise fenced(agent_id, fence)
         case _:
-            raise unknown_reply("reply", outcome)
+            raise unknown_reply(script, outcome)
 
 
-def await_reply(keys: Keys, *, agent_id: AgentId, message_id: str, block_ms: int) -> Call[bool]:
-    """Waits on the server until there is an answer; True when there is. Needs a connection of its own."""
-    return Call(bool, args=("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", keys.reply(agent_id, message_id), "0-0"))
-
-
-def read_reply(keys: Keys, *, agent_id: AgentId, message_id: str) -> Call[Reply | None]:
-    """Reads the answer to a message, without consuming it."""
+def look(keys: Keys, *, agent_id: AgentId, message_id: str, caller: str = "") -> Call[Reply | Waiting]:
+    """Reads the answer to a message, without consuming it; raises when none may come as the agent rests."""
     return Call(
-        lambda answer: _parse_answer(message_id, answer),
-        args=("XRANGE", keys.reply(agent_id, message_id), "-", "+", "COUNT", 1),
+        lambda answer: _parse_look(agent_id, message_id, answer),
+        script="look",
+        keys=(
+            keys.agent(agent_id),
+            keys.message(agent_id, message_id),
+            keys.reply(agent_id, message_id),
+            keys.rest(agent_id),
+        ),
+        args=(caller,),
     )
 
 
-def _parse_answer(message_id: str, answer: Sequence[Any]) -> Reply | None:
-    if not answer:
-        return None
-    _, fields = answer[0]
-    body = decode_json(entry_fields(fields)[b"v"])
+def _parse_look(agent_id: AgentId, message_id: str, answer: Sequence[bytes]) -> Reply | Waiting:
+    match answer:
+        case [b"answer", stored]:
+            return parse_answer(message_id, stored)
+        case [b"wait", mark]:
+            return Waiting(mark.decode())
+        case _:
+            raise resting("look", agent_id, answer)
+
+
+def parse_answer(message_id: str, stored: bytes) -> Reply:
+    """A stored answer."""
+    body = decode_json(stored)
     return Reply(message_id, value=body["value"], error=body["error"])
+
+
+def await_reply(keys: Keys, *, agent_id: AgentId, message_id: str, mark: str, block_ms: int) -> Call[Reply | None]:
+    """Waits on the server until there is an answer, or news of the agent: then None. Needs a connection of its own."""
+    answers = keys.reply(agent_id, message_id)
+    return Call(
+        lambda found: _parse_awaited(message_id, answers, found),
+        args=("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", answers, keys.rest(agent_id), "0-0", mark),
+    )
+
+
+def _parse_awaited(message_id: str, answers: str, found: Any) -> Reply | None:  # noqa: ANN401 - what the driver gave
+    for name, entries in found or ():
+        if name == answers.encode():
+            return parse_answer(message_id, entry_fields(entries[0][1])[b"v"])
+    return None

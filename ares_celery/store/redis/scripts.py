@@ -30,6 +30,7 @@ _GROWING: Final = frozenset(
         "save_snapshot",
         "save_summary",
         "send",
+        "write_chunks",
     }
 )
 _WORKS_AT_MAXMEMORY: Final = "#!lua flags=allow-oom\n"

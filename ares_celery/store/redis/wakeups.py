@@ -95,7 +95,7 @@ class RedisWakeups:
 
 def _deliver(callback: Callable[[AgentId], None], payload: bytes) -> None:
     try:
-        callback(AgentId(payload.decode()))
+        callback(AgentId(payload.partition(b"\n")[0].decode()))
     except UnicodeDecodeError:
         _log.warning("a hint that is no text is ignored: %r", payload[:100])
     except Exception:  # noqa: BLE001 - foreign code; the next hint must come through

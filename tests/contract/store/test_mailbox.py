@@ -21,7 +21,7 @@ from ares_celery.ids import AgentId
 from ares_celery.model.command import Complete, Delete, Park, Pause, Release, Stop
 from ares_celery.store.base import Reply
 from ares_celery.store.redis.keys import Keys
-from ares_celery.store.redis.mailbox_calls import MOST_MESSAGES, REPLY_TTL
+from ares_celery.store.redis.mailbox_calls import REPLY_TTL
 from ares_celery.store.redis.store import RedisStore
 from tests.contract.store.acting import AGENT, OWNER, act, run, run_namespace, start
 from tests.contract.store.backends import Backend, LosingDriver
@@ -146,12 +146,13 @@ def test_a_full_inbox_refuses(store: RedisStore, raw: redis.Redis) -> None:
     """The sender learns the limit; what waits is kept."""
     start(store)
     with raw.pipeline(transaction=False) as pipeline:
-        for number in range(MOST_MESSAGES):
+        for number in range(1_000):
             pipeline.xadd(Keys(store.namespace, store.config.shards).inbox(AGENT), {"m": number})
         pipeline.execute()
-    with pytest.raises(MailboxFullError) as full:
+    with pytest.raises(MailboxFullError, match="ares config set max_inbox") as full:
         store.send(AGENT, 1, message_id="m", wants_reply=False)
-    assert full.value.limit == MOST_MESSAGES
+    assert (full.value.limit, store.config.max_inbox) == (1_000, 1_000)
+    assert raw.xlen(Keys(store.namespace, store.config.shards).inbox(AGENT)) == 1_000
 
 
 def test_only_the_holder_of_the_fence_answers(store: RedisStore) -> None:

@@ -11,6 +11,7 @@
 -- KEYS[10] left       zset    index of the state before
 -- KEYS[11] entered    zset    index of the state after
 -- KEYS[12] audit      stream  who asked for what, and why
+-- KEYS[13] rest       stream  marks that the agent came to rest, the last one, for those who wait for its answer
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision, empty: the agent must not exist
 -- ARGV[3]  demanded epoch, as a string
@@ -24,7 +25,8 @@
 -- ARGV[11] 1: the state changes
 -- ARGV[12] what the signal grows by
 -- ARGV[13] demanded score of the lease, empty: none, 0: there must be no lease
--- ARGV[14+] lists, each as its length and its items: fields to set (name, value), fields to clear, members of KEYS[6]
+-- ARGV[14] channel on which it is told that the agent comes to rest, empty: it does not
+-- ARGV[15+] lists, each as its length and its items: fields to set (name, value), fields to clear, members of KEYS[6]
 --           to add, to remove, deadlines (member, score or empty), counters (name, by), events (data, type),
 --           audit entries (data, most entries of the stream)
 -- Reply: {'done' | 'repeated', outcome} or {'conflict', what has changed}; outcome is epoch|revision|version|now.
@@ -60,7 +62,7 @@ end
 
 -- Nothing was written so far; from here on nothing is refused.
 
-local position = 13
+local position = 14
 local function take()
   position = position + 1
   return ARGV[position]
@@ -99,6 +101,11 @@ if ARGV[11] == '1' then
   redis.call('ZREM', KEYS[10], ARGV[1])
   redis.call('ZADD', KEYS[11], now, ARGV[1])
   redis.call('HSET', KEYS[1], 'changed_at', now)
+end
+if ARGV[14] ~= '' then
+  redis.call('XADD', KEYS[13], 'MAXLEN', 1, '*', 's', '')
+  redis.call('EXPIRE', KEYS[13], 60)
+  redis.call('PUBLISH', ARGV[14], ARGV[1])
 end
 
 local hosted = take_list(1)

@@ -13,8 +13,12 @@
 -- KEYS[12] memory      hash    their messages
 -- KEYS[13] summaries   list    the summaries of the agent's events
 -- KEYS[14] feed        stream  pointers to new events
--- KEYS[15] executions  zset    ids of its executions
--- KEYS[16+] checkpoint hash    one for each execution listed there
+-- KEYS[15] handling    hash    how often the handling of its messages began
+-- KEYS[16] rest        stream  marks that the agent came to rest, the last one; ends by itself
+-- KEYS[17] dead        stream  dead letters of the shard
+-- KEYS[18] counters    hash    the namespace's counters, this shard's part
+-- KEYS[19] executions  zset    ids of its executions
+-- KEYS[20+] checkpoint hash    one for each execution listed there
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string
@@ -23,19 +27,22 @@
 -- ARGV[6]  most entries of the audit stream
 -- ARGV[7]  most entries of the feed
 -- ARGV[8]  deadline that tells the agent's group, empty: it has none
--- ARGV[9+] kinds of deadlines
+-- ARGV[9]  channel on which it is told that the agent is gone
+-- ARGV[10] most dead letters of the shard
+-- ARGV[11] milliseconds for which a dead letter is kept
+-- ARGV[12+] kinds of deadlines
 -- Reply: {'done' | 'repeated' | 'conflict'}; an agent that does not exist is done.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then
   return {'repeated'}
 end
-local record = redis.call('HMGET', KEYS[1], 'revision', 'epoch', 'owner_identity')
+local record = redis.call('HMGET', KEYS[1], 'revision', 'epoch', 'owner_identity', 'state')
 if record[1] and (record[1] ~= ARGV[2] or (record[2] or '0') ~= ARGV[3]) then
   return {'conflict'}
 end
 local t = redis.call('TIME')
 local now = t[1] .. string.sub('00000' .. t[2], -6)
-for i = 9, #ARGV do
+for i = 12, #ARGV do
   redis.call('ZREM', KEYS[3], ARGV[i] .. '|' .. ARGV[1])
 end
 if ARGV[8] ~= '' and record[1] then
@@ -45,8 +52,32 @@ if record[3] then
   redis.call('ZREM', KEYS[4], record[3] .. '|' .. ARGV[1])
 end
 redis.call('ZREM', KEYS[5], ARGV[1])
-redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8], KEYS[10], KEYS[11], KEYS[12], KEYS[13])
-for i = 15, #KEYS do
+if record[1] then
+  -- Messages that nobody will handle any more.
+  local left = redis.call('XRANGE', KEYS[8], '-', '+')
+  for i = 1, #left do
+    local message = {}
+    for j = 1, #left[i][2], 2 do
+      message[left[i][2][j]] = left[i][2][j + 1]
+    end
+    local kind = message['k'] or (message['r'] == '1' and 'process' or 'send')
+    redis.call('XADD', KEYS[17], 'MAXLEN', ARGV[10], '*', 'a', ARGV[1], 'm', message['m'] or '', 'k', kind,
+      'r', 'deleted', 'p', 'the agent was deleted', 'b', message['b'] or 'null', 's', message['t'] or now, 't', now)
+  end
+  if #left > 0 then
+    redis.call('XTRIM', KEYS[17], 'MINID', string.format('%.0f', tonumber(now) / 1000 - tonumber(ARGV[11])))
+    redis.call('HINCRBY', KEYS[18], 'dead_letters_deleted', #left)
+  end
+  redis.call('PUBLISH', ARGV[9], ARGV[1])
+end
+redis.call('UNLINK', KEYS[16])
+if record[4] == 'paused' or record[4] == 'waiting' then
+  -- Somebody may wait for its answer, as it was meant to run again.
+  redis.call('XADD', KEYS[16], '*', 's', '')
+  redis.call('EXPIRE', KEYS[16], 60)
+end
+redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8], KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[15])
+for i = 19, #KEYS do
   redis.call('UNLINK', KEYS[i])
 end
 redis.call('SET', KEYS[2], '0|0|0|' .. now, 'EX', ARGV[4])

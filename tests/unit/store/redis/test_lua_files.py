@@ -19,6 +19,7 @@ from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Complete, Execution, ExecutionState, decide_execution
 from ares_celery.model.group import Group, Strategy
+from ares_celery.model.message import DeadReason
 from ares_celery.model.plan import Plan
 from ares_celery.model.summary import Summary
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
@@ -27,10 +28,12 @@ from ares_celery.store.redis import (
     agent_calls,
     audit_calls,
     checkpoint_calls,
+    chunk_calls,
     event_calls,
     feed_calls,
     group_calls,
     introspection_calls,
+    letter_calls,
     mailbox_calls,
     namespace_calls,
     settings_calls,
@@ -116,8 +119,7 @@ def calls() -> Iterator[Call[Any]]:
     yield summary_calls.save_summary(KEYS, stream_id=AGENT, summary=SUMMARY, after=0, kept=50)
     yield summary_calls.prune_summaries(KEYS, stream_id=AGENT, ttl=timedelta(1))
     yield summary_calls.trim_events(KEYS, stream_id=AGENT, version=5)
-    yield mailbox_calls.send(KEYS, agent_id=AGENT, message_id="m1", body=1, wants_reply=True, limit=10)
-    yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"), limit=100)
+    yield from calls_of_messages(message)
     yield namespace_calls.count(KEYS, by={"plugin_failures": 2}, op="op")
     yield namespace_calls.open_namespace(KEYS, schema=1, config="{}")
     yield namespace_calls.read_runtime(KEYS)
@@ -141,6 +143,21 @@ def calls() -> Iterator[Call[Any]]:
     yield namespace_calls.sweep_age(KEYS)
     yield namespace_calls.report_host(KEYS, identity="i", worker="w")
     yield namespace_calls.read_hosts(KEYS)
+
+
+def calls_of_messages(message: InboxMessage) -> Iterator[Call[Any]]:
+    """Those about messages, their answers and what became of them."""
+    (event,) = encode_events(AGENT, [NewEvent("message.dead_lettered", {})], epoch=1, limit=1000)
+    burial = letter_calls.Burial(message, DeadReason.POISON, "it died", Reply("m1", error={"code": "x"}), event)
+    yield mailbox_calls.send(KEYS, agent_id=AGENT, message=mailbox_calls.Outgoing("m1", 1), limit=10, most=10)
+    yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"), limit=100)
+    yield mailbox_calls.look(KEYS, agent_id=AGENT, message_id="m1")
+    yield mailbox_calls.take(KEYS, agent_id=AGENT, fence="1|t", after="", limit=1, begin=1)
+    yield mailbox_calls.give_back(KEYS, agent_id=AGENT, fence="1|t", entries=["1-0"])
+    yield chunk_calls.write_chunks(KEYS, agent_id=AGENT, fence="1|t", message=message, first=1, pieces=[b"1"])
+    yield chunk_calls.read_chunks(KEYS, agent_id=AGENT, message_id="m1", after=0)
+    yield chunk_calls.cancel(KEYS, agent_id=AGENT, message_id="m1")
+    yield letter_calls.bury(KEYS, agent_id=AGENT, fence="1|t", burial=burial, limit=100)
 
 
 def calls_of_groups() -> Iterator[Call[Any]]:
@@ -240,6 +257,7 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
         "save_snapshot",
         "save_summary",
         "send",
+        "write_chunks",
     }
     assert all(flagged.text(name).endswith(plain.text(name)) for name in SCRIPT_NAMES)
     assert flagged.sha("commit") != plain.sha("commit")

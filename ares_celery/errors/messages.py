@@ -1,0 +1,50 @@
+"""Errors about messages to agents."""
+
+from __future__ import annotations
+
+from ares_celery.errors.base import AresError
+
+__all__ = ["MessageIdReusedError", "MessagePoisonedError", "StreamCancelledError", "StreamGapError"]
+
+
+class MessageIdReusedError(AresError, ValueError):
+    """The message id was used for another message; nothing was sent."""
+
+    code = "message_id_reused"
+    template = (
+        "message id {message_id!r} was used with agent {agent_id!r} already, {problem}; repeat it with what it was "
+        "first sent with, or choose another id"
+    )
+
+
+class MessagePoisonedError(AresError):
+    """The agent died each time it handled this message, which is skipped from now on; the agent goes on."""
+
+    code = "message_poisoned"
+    template = (
+        "agent {agent_id!r} died {deaths} times while it handled message {message_id!r}; the message is skipped and "
+        "kept as a dead letter"
+    )
+
+
+class StreamCancelledError(AresError):
+    """The caller of this stream left before its end, so it was ended; nobody gets the rest."""
+
+    code = "stream_cancelled"
+    template = (
+        "the stream of message {message_id!r} to agent {agent_id!r} was ended as its caller had left; ask with another "
+        "message_id, and with detached=True for a stream that goes on alone"
+    )
+
+
+class StreamGapError(AresError):
+    """Chunks that this reader had not read yet are no longer kept; reading goes on after them.
+
+    Fields: ``first`` and ``last`` missing seq, and their ``count``.
+    """
+
+    code = "stream_gap"
+    template = (
+        "{count} chunks of message {message_id!r} to agent {agent_id!r} (seq {first} to {last}) are no longer kept; go "
+        "on reading after seq {last}, or take the result from the final chunk"
+    )

@@ -1,0 +1,162 @@
+"""Messages to agents: asking them, streaming their answers, and what could not be answered."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any, Final, cast
+
+from ares_celery.errors import InvalidSettingError, ProcessTimeoutError, error_from_wire
+from ares_celery.ids import AgentId, check_agent_id
+from ares_celery.model.durations import parse_duration
+from ares_celery.model.message import Chunk, DeadLetter
+from ares_celery.runtime.callers import as_shown, check_texts
+from ares_celery.runtime.chunk_stream import ChunkStream, OpenStreams
+from ares_celery.runtime.handle import PROCESS_TIMEOUT
+from ares_celery.runtime.queries import AgentQueries, refuse_event_loop
+
+__all__ = ["AgentMessages"]
+
+#: Dead letters that are listed when nobody says how many.
+_LETTERS: Final = 100
+
+
+class AgentMessages(AgentQueries):
+    """What callers say to agents, and what they get back."""
+
+    #: The streams that callers of this process read now.
+    _open_streams: Final = OpenStreams()
+
+    def process(
+        self,
+        agent_id: str,
+        message: object,
+        timeout: timedelta | float = PROCESS_TIMEOUT,
+        message_id: str | None = None,
+    ) -> Any:  # noqa: ANN401 - the JSON value that the agent answered
+        """Asks an agent and returns its answer.
+
+        Args:
+            agent_id: Which agent.
+            message: A JSON value.
+            timeout: Longest wait for the answer.
+            message_id: The same id again gets the first answer instead of asking twice; default a fresh one.
+
+        Raises:
+            ProcessTimeoutError: No answer in time; the message stays in the inbox.
+            AgentFailedError: What the agent raised, with type, message and traceback text.
+            AgentNotRunningError, AgentParkedError, AgentNotFoundError: At once, and also when it comes to rest while
+                this waits: the message stays in its inbox.
+            MessageIdReusedError: The id belongs to another message. MessagePoisonedError: The agent dies of it.
+            MailboxFullError, EventTooLargeError, UnserialisableError.
+        """
+        refuse_event_loop("process")
+        checked, sent = _checked(agent_id, message_id)
+        store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
+        store.send(checked, message, message_id=sent, wants_reply=True)
+        reply = store.wait_reply(checked, sent, timeout=seconds)
+        if reply is None:
+            raise ProcessTimeoutError(agent_id=checked, message_id=sent, timeout=seconds)
+        if reply.error is not None:
+            raise error_from_wire(reply.error)
+        return reply.value
+
+    def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
+        """Puts a message into an agent's inbox and returns its id; the answer is not waited for.
+
+        What the agent raises on it makes it a dead letter.
+
+        Raises:
+            As for :meth:`process`, but for what the agent does with the message.
+        """
+        checked, sent = _checked(agent_id, message_id)
+        self._ports.store.send(checked, message, message_id=sent, wants_reply=False)
+        return sent
+
+    def process_stream(
+        self,
+        agent_id: str,
+        message: object,
+        *,
+        timeout: timedelta | float = PROCESS_TIMEOUT,
+        message_id: str | None = None,
+        detached: bool = False,
+    ) -> ChunkStream:
+        """Asks an agent and gives its answer piece by piece; the last chunk is ``final`` and carries the result.
+
+        Leaving the iterator before its end ends the stream in the agent, unless it is detached; so does the death of
+        this process, within about ten seconds.
+
+        Args:
+            agent_id: Which agent.
+            message: A JSON value.
+            timeout: Longest wait for each chunk.
+            message_id: The same id again reads the same stream from its start; default a fresh one.
+            detached: The stream goes on without its caller; read it again by its message id, or with
+                :meth:`read_chunks`.
+
+        Returns:
+            An iterator of :class:`~ares_celery.model.message.Chunk`; a context manager too. It raises what
+            :meth:`process` raises, and StreamGapError where chunks are no longer kept.
+
+        Example:
+            ``for chunk in manager.process_stream("writer-1", {"about": "rain"}): print(chunk.data)``
+        """
+        refuse_event_loop("process_stream")
+        checked, sent = _checked(agent_id, message_id)
+        _check_bool(detached=detached)
+        store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
+        store.send(checked, message, message_id=sent, wants_reply=True, stream=True, detached=detached)
+        stream = ChunkStream(store, checked, sent, timeout=seconds, detached=detached)
+        self._open_streams.watch(stream, self._clock)
+        return stream
+
+    def read_chunks(
+        self,
+        agent_id: str,
+        message_id: str,
+        after_seq: int = 0,
+        timeout: timedelta | float = PROCESS_TIMEOUT,
+    ) -> tuple[Chunk, ...]:
+        """The chunks of a stream behind ``after_seq``, as soon as there are some; empty when none came in time.
+
+        Also empty when nobody knows of such a stream, or there is nothing behind its end.
+
+        Raises:
+            StreamGapError: The next chunks are no longer kept; its field ``last`` says where to go on.
+            AgentFailedError and others: As for :meth:`process`.
+        """
+        refuse_event_loop("read_chunks")
+        checked, sent = _checked(agent_id, message_id)
+        given = cast("object", after_seq)
+        if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < 2**53:
+            raise InvalidSettingError(field="after_seq", value=as_shown(given), problem="must be a seq, from 0")
+        seconds = parse_duration(timeout).total_seconds()
+        return self._ports.store.read_chunks(checked, sent, after=given, timeout=seconds)
+
+    def dead_letters(self, agent_id: str | None = None, *, limit: int = _LETTERS) -> list[DeadLetter]:
+        """Messages that were given up on, of one agent or of all, newest first."""
+        checked = None if agent_id is None else check_agent_id(agent_id)
+        given = cast("object", limit)
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+            raise InvalidSettingError(field="limit", value=as_shown(given), problem="must be a number from 1")
+        return self._ports.store.dead_letters(checked, limit=given)
+
+
+def _checked(agent_id: str, message_id: str | None) -> tuple[AgentId, str]:
+    checked, sent = check_agent_id(agent_id), uuid.uuid4().hex if message_id is None else message_id
+    check_texts(message_id=sent)
+    if not 1 <= len(sent) <= _LONGEST_ID:
+        problem = f"must have 1 to {_LONGEST_ID} characters; leave it out for a fresh one"
+        raise InvalidSettingError(field="message_id", value=as_shown(sent), problem=problem)
+    return checked, sent
+
+
+#: Characters of a message id.
+_LONGEST_ID: Final = 400
+
+
+def _check_bool(**given: object) -> None:
+    for field, value in given.items():
+        if not isinstance(value, bool):
+            raise InvalidSettingError(field=field, value=as_shown(value), problem="use True or False")

@@ -1,0 +1,72 @@
+-- Consumes a message that will not be handled to its end, and keeps it as a dead letter.
+-- KEYS[1]  agent    hash    the record
+-- KEYS[2]  inbox    stream  messages that were not consumed yet
+-- KEYS[3]  message  hash    what is known of the message id
+-- KEYS[4]  reply    stream  the answer, one entry, read by whoever waits
+-- KEYS[5]  chunks   stream  the pieces of a streamed answer, entry id <seq>-0
+-- KEYS[6]  handling hash    inbox entry to <times its handling began>|<fence that began it last>
+-- KEYS[7]  dead     stream  dead letters of the shard
+-- KEYS[8]  counters hash    the namespace's counters, this shard's part
+-- KEYS[9]  events   stream  the agent's events, entry id <version>-0
+-- KEYS[10] feed     stream  pointers to new events
+-- ARGV[1]  fence, demanded
+-- ARGV[2]  entry of KEYS[2]
+-- ARGV[3]  what a waiting caller gets, empty: nobody waits
+-- ARGV[4]  seconds for which that is kept
+-- ARGV[5]  1: the message is a stream
+-- ARGV[6]  agent id
+-- ARGV[7]  message id
+-- ARGV[8]  reason
+-- ARGV[9]  the same in words
+-- ARGV[10] most letters of the shard
+-- ARGV[11] milliseconds for which a letter is kept
+-- ARGV[12] event
+-- ARGV[13] its type
+-- ARGV[14] most entries of the feed
+-- Reply: {'done'}, {'repeated'} or {'fenced'}.
+
+local record = redis.call('HMGET', KEYS[1], 'fence', 'version')
+if record[1] ~= ARGV[1] then
+  return {'fenced'}
+end
+local found = redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2])
+if #found == 0 then
+  return {'repeated'}
+end
+local message = {}
+for i = 1, #found[1][2], 2 do
+  message[found[1][2][i]] = found[1][2][i + 1]
+end
+redis.call('XDEL', KEYS[2], ARGV[2])
+redis.call('HDEL', KEYS[6], ARGV[2])
+local t = redis.call('TIME')
+local now = t[1] .. string.sub('00000' .. t[2], -6)
+local kind = message['k'] or (message['r'] == '1' and 'process' or 'send')
+redis.call('XADD', KEYS[7], 'MAXLEN', ARGV[10], '*', 'a', ARGV[6], 'm', ARGV[7], 'k', kind, 'r', ARGV[8],
+  'p', ARGV[9], 'b', message['b'], 's', message['t'], 't', now)
+redis.call('XTRIM', KEYS[7], 'MINID', string.format('%.0f', tonumber(now) / 1000 - tonumber(ARGV[11])))
+redis.call('HINCRBY', KEYS[8], 'dead_letters_' .. ARGV[8], 1)
+local version = string.format('%.0f', tonumber(record[2] or '0') + 1)
+redis.call('XADD', KEYS[9], version .. '-0', 'd', ARGV[12], 't', now)
+redis.call('XADD', KEYS[10], 'MAXLEN', '~', ARGV[14], '*', 'e', ARGV[6] .. '|' .. version .. '|' .. ARGV[13])
+redis.call('HSET', KEYS[1], 'version', version)
+if ARGV[3] ~= '' then
+  redis.call('XADD', KEYS[4], '*', 'v', ARGV[3])
+  redis.call('EXPIRE', KEYS[4], ARGV[4])
+end
+local held = redis.call('TYPE', KEYS[3])
+if (type(held) == 'table' and held.ok or held) == 'hash' then
+  local known = redis.call('HMGET', KEYS[3], 'seq', 'callers')
+  redis.call('HSET', KEYS[3], 'over', '1')
+  if ARGV[5] == '1' then
+    local seq = string.format('%.0f', tonumber(known[1] or '0') + 1)
+    redis.call('XADD', KEYS[5], seq .. '-0', 'f', ARGV[3])
+    redis.call('HSET', KEYS[3], 'seq', seq)
+    redis.call('EXPIRE', KEYS[5], ARGV[4])
+  end
+  for channel in string.gmatch(known[2] or '', '%S+') do
+    redis.call('PUBLISH', channel, ARGV[6] .. '|' .. ARGV[7])
+  end
+end
+redis.call('EXPIRE', KEYS[3], ARGV[4])
+return {'done'}

@@ -8,20 +8,25 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from pydantic import BaseModel
 
 import ares_celery
+from ares_celery import testing
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "api.md"
 
 HEAD: Final = """\
 # Every public name
 
-Made from the docstrings by `python -m tools.api_docs`; do not edit. All names are imported from `ares_celery`; nothing
-else is public.
+Made from the docstrings by `python -m tools.api_docs`; do not edit. All names are imported from `ares_celery`, those
+for tests from `ares_celery.testing`; nothing else is public.
 """
+
+#: The modules whose names are public, and what their groups are called by beside the groups' own names.
+MODULES: Final = ((ares_celery, ""), (testing, "For tests: "))
 
 #: Characters of a heading.
 WIDTH: Final = 100
@@ -37,9 +42,15 @@ SECTIONS: Final = {
 }
 
 
-def groups() -> Iterator[tuple[str, list[str]]]:
-    """The names of ``__all__`` under the comments that group them."""
-    source = inspect.getsource(ares_celery)
+def groups() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The names of each ``__all__`` with what they stand for, under the comments that group them."""
+    for module, prefix in MODULES:
+        for title, names in _groups_of(module):
+            yield prefix + title, {name: getattr(module, name) for name in names}
+
+
+def _groups_of(module: ModuleType) -> Iterator[tuple[str, list[str]]]:
+    source = inspect.getsource(module)
     listed = source.partition("__all__ = [")[2].partition("\n]")[0]
     title, names = "", list[str]()
     for line in listed.splitlines()[1:]:
@@ -57,14 +68,14 @@ def render() -> str:
     lines = [HEAD]
     for title, names in groups():
         lines.append(f"## {title}\n")
-        for name in names:
-            lines.extend(_described(name, getattr(ares_celery, name)))
+        for name, thing in names.items():
+            lines.extend(_described(name, thing))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
 def undescribed() -> list[str]:
     """Public names without a word on what they are for."""
-    public = ((name, getattr(ares_celery, name)) for _, names in groups() for name in names)
+    public = [pair for _, names in groups() for pair in names.items()]
     return [name for name, thing in public if callable(thing) and not _doc(thing)]
 
 

@@ -48,6 +48,7 @@ from ares_celery.errors.store import (
     UnreadableRecordError,
     UnsupportedServerError,
 )
+from ares_celery.errors.testing import AgentStuckError, DidNotHappenError
 
 __all__ = [
     "AgentAlreadyRegisteredError",
@@ -57,12 +58,14 @@ __all__ = [
     "AgentNotRunningError",
     "AgentParkedError",
     "AgentSignal",
+    "AgentStuckError",
     "AgentTypeError",
     "AresError",
     "BudgetExceededError",
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
     "DagRefusedError",
+    "DidNotHappenError",
     "DuplicatePluginError",
     "EventGapError",
     "EventIntegrityError",

@@ -114,7 +114,7 @@ class AsyncBody:
     def run(self) -> End:
         """Runs the agent to its end; blocks the task's thread, holds nothing of the loop."""
         self._loop.loop.call_soon_threadsafe(self._begin)
-        return self._done.result()
+        return self._loop.wait(self._done)
 
     def pulse(self, loop_age: float) -> None:
         """Asks the agent for its health, and reports it when the loop hangs too long for it; from any thread."""

@@ -71,6 +71,10 @@ class ProcessHost:
     One lease keeper and, once an async agent comes, one event loop serve all of them.
     """
 
+    #: Both run on threads of their own; the testing kit has twins that it steps itself.
+    _new_keeper: type[LeaseKeeper] = LeaseKeeper
+    _new_loop: Callable[..., LoopThread] = LoopThread
+
     def __init__(  # noqa: PLR0913 - put together in one place only
         self,
         *,
@@ -123,7 +127,7 @@ class ProcessHost:
         self._loop: LoopThread | None = None
         self._async_store: AsyncIncarnationStore | None = None
         self._compaction = CompactionDuty(Compactor(store.events, config).compact, config)
-        self._keeper = LeaseKeeper(store, self._hosted, config, self._clock, on_beat=self._on_beat)
+        self._keeper = self._new_keeper(store, self._hosted, config, self._clock, on_beat=self._on_beat)
         self._keeper.start()
         if wakeups is not None:
             wakeups.listen(self._keeper.kick)
@@ -404,7 +408,7 @@ class ProcessHost:
         with self._lock:
             if self._loop is None:
                 hung_after = self._settings().heartbeat_interval.total_seconds() * _HUNG_HEARTBEATS
-                self._loop = LoopThread(self._clock, hung_after=hung_after)
+                self._loop = self._new_loop(self._clock, hung_after=hung_after)
             if self._async_store is None:
                 self._async_store = self._loop.submit(open_on_loop(self._open_async)).result()
             return self._loop, self._async_store

@@ -84,6 +84,10 @@ class LeaseKeeper:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
+    def look(self) -> None:
+        """Renews all leases now, in the calling thread, and learns what was asked."""
+        self._renew(self._hosted.all())
+
     def _run(self) -> None:
         due = self._clock.monotonic() + self._interval
         while True:

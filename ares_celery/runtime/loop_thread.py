@@ -57,6 +57,10 @@ class LoopThread:
         """Runs a coroutine on the loop; from any other thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
+    def wait(self, future: Future[T]) -> T:
+        """Blocks another thread until something on the loop sets the future."""
+        return future.result()
+
     def beat(self) -> float:
         """Asks the loop for a turn; returns the seconds since its last one. Logs the culprit's stack once a hang."""
         age = self._clock.monotonic() - self._turned_at

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ares_celery.agents.registry import agent
     from ares_celery.agents.summariser import Summariser, summariser
     from ares_celery.agents.upcasting import upcaster
+    from ares_celery.async_manager.handle import AsyncAgentHandle
+    from ares_celery.celery_app.async_client import AsyncManager
     from ares_celery.celery_app.client import Manager, connect
     from ares_celery.celery_app.factory import create_app
     from ares_celery.celery_app.install import install
@@ -152,6 +154,7 @@ if TYPE_CHECKING:
     from ares_celery.runtime.integrity import Violation, find_violations, integrity_digest
     from ares_celery.runtime.recovery import recover_snapshot_or_events
     from ares_celery.runtime.worker_hooks import worker_memory, worker_snapshot_store
+    from ares_celery.store.async_access import AsyncSubscription
     from ares_celery.store.base import EventStore, MemoryManager, SnapshotStore
     from ares_celery.store.checkpoints import CheckpointStore
     from ares_celery.store.subscriptions import Subscription
@@ -178,6 +181,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AgentInfo",
     "AgentSpec",
     "AgentState",
+    "AsyncAgentHandle",
+    "AsyncManager",
     "AuditEntry",
     "Chunk",
     "ChunkStream",
@@ -230,6 +235,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "recover_snapshot_or_events",
     "worker_memory",
     "worker_snapshot_store",
+    "AsyncSubscription",
     "Subscription",
     "Summariser",
     "Summary",
@@ -341,6 +347,8 @@ _HOMES: Final = {
     "ares_celery.agents.registry": ("agent",),
     "ares_celery.agents.upcasting": ("upcaster",),
     "ares_celery.agents.summariser": ("Summariser", "summariser"),
+    "ares_celery.async_manager.handle": ("AsyncAgentHandle",),
+    "ares_celery.celery_app.async_client": ("AsyncManager",),
     "ares_celery.celery_app.client": ("Manager", "connect"),
     "ares_celery.celery_app.factory": ("create_app",),
     "ares_celery.celery_app.install": ("install",),
@@ -393,6 +401,7 @@ _HOMES: Final = {
     "ares_celery.runtime.integrity": ("Violation", "find_violations", "integrity_digest"),
     "ares_celery.runtime.recovery": ("recover_snapshot_or_events",),
     "ares_celery.runtime.worker_hooks": ("worker_memory", "worker_snapshot_store"),
+    "ares_celery.store.async_access": ("AsyncSubscription",),
     "ares_celery.store.base": ("EventStore", "MemoryManager", "SnapshotStore"),
     "ares_celery.store.checkpoints": ("CheckpointStore",),
     "ares_celery.store.subscriptions": ("Subscription",),

@@ -23,9 +23,11 @@ from ares_celery.plugins.judge import judge_of_all
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.handle import AgentHandle
 from ares_celery.runtime.host import ProcessHost
+from ares_celery.runtime.loop_guard import LoopGuard, refuse_event_loop
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.runtime.thread_launcher import InProcessLauncher
 from ares_celery.runtime.worker_hooks import StateSources
+from ares_celery.store.async_access import AsyncAccess
 from ares_celery.store.base import MemoryManager, SnapshotStore
 from ares_celery.store.redis.open import open_store
 from ares_celery.store.redis.store import RedisStore
@@ -90,11 +92,18 @@ class LocalManager(CoreManager):
         self._local = _LocalPorts(
             settings, config, registry, clock or SystemClock(), sources=self.state_sources, bus=bus, is_own=is_own
         )
-        super().__init__(self._local, registry=registry, clock=clock, hosts_here=True)
+        super().__init__(LoopGuard(self._local), registry=registry, clock=clock, hosts_here=True)
+
+    @property
+    @override
+    def namespace(self) -> str:
+        """The namespace's name; opens nothing."""
+        return self._local.namespace
 
     @override
     def start(self, *, reason: str = "", actor: str = "") -> None:
         """Makes the runtime run, here; agents that should run are launched. See :meth:`Manager.start`."""
+        refuse_event_loop()
         self._local.serve(again=True)
         super().start(reason=reason, actor=actor)
 
@@ -119,6 +128,10 @@ class LocalManager(CoreManager):
         handle = super().register_agent(agent, factory, reason=reason, actor=actor, op=op)
         self._local.announce()
         return handle
+
+    def open_access(self) -> AsyncAccess:
+        """What coroutines wait with, for ``AsyncManager.local()``; may block."""
+        return self._local.store.open_access()
 
     @override
     def _check_type(self, spec: AgentSpec) -> None:
@@ -158,6 +171,10 @@ class _LocalPorts:
         self._host: ProcessHost | None = None
         self._parts: list[_Closable] = []
         self._is_closed = False
+
+    @property
+    def namespace(self) -> str:
+        return self._settings.namespace
 
     @property
     def store(self) -> RedisStore:

@@ -29,7 +29,7 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId, Epoch, check_agent_id
 from ares_celery.model import command as commands
-from ares_celery.model.agent import LIVE, AgentSpec, AgentState
+from ares_celery.model.agent import AgentSpec, AgentState
 from ares_celery.model.command import Command, IfExists
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.stats import RuntimeStats
@@ -43,6 +43,7 @@ from ares_celery.runtime.outside_events import OutsideEvents
 from ares_celery.runtime.queries import AgentQueries, Ports
 from ares_celery.runtime.state_access import StateAccess
 from ares_celery.runtime.stream_care import StreamCare
+from ares_celery.runtime.waiting import RESTING, STARTED
 from ares_celery.store.base import EventStore, SnapshotStore
 from ares_celery.supervision.killing import kill_hosting_process
 from ares_celery.supervision.overview import NamespaceOverview
@@ -51,10 +52,6 @@ from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime,
 __all__ = ["AgentHandle", "CoreManager", "Ports"]
 
 log: Final = logging.getLogger(__name__)
-
-#: Where a wait for running ends: it will not run any later either.
-_STARTED = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKED})
-_RESTING = frozenset(set(AgentState) - LIVE)
 
 
 class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOverview, AgentMessages, AgentQueries):
@@ -232,7 +229,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         handle = AgentHandle(self, agent_id)
         if wait == "running":
             limit = self.config.start_timeout if timeout is None else parse_duration(timeout)
-            info = self.wait_for(agent_id, _STARTED, timeout=limit)
+            info = self.wait_for(agent_id, STARTED, timeout=limit)
             if info.state is AgentState.PARKED:
                 raise AgentParkedError(agent_id=agent_id, cause=info.cause, reason=info.last_error)
         return handle
@@ -270,7 +267,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             return
         limit = self.config.agent_stop_timeout if timeout is None else parse_duration(timeout)
         try:
-            self.wait_for(checked, _RESTING, timeout=limit)
+            self.wait_for(checked, RESTING, timeout=limit)
         except WaitTimeoutError:
             self._apply(checked, commands.Stop(reason=reason, actor=who, force=True), "")
 

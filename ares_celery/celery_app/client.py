@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ares_celery.agents.registry import REGISTRY, Registry
 from ares_celery.clock import Clock
@@ -14,12 +15,16 @@ from ares_celery.local import LocalManager
 from ares_celery.manager import CoreManager
 from ares_celery.plugins.bus import PluginBus
 from ares_celery.runtime.commits import Committer
-from ares_celery.store.base import MemoryManager, SnapshotStore, Store
+from ares_celery.runtime.loop_guard import refuse_event_loop
+from ares_celery.store.base import MemoryManager, SnapshotStore
 
 if TYPE_CHECKING:
     from celery import Celery
 
-__all__ = ["Manager", "connect"]
+    from ares_celery.celery_app.producers import Producers
+    from ares_celery.store.redis.store import RedisStore
+
+__all__ = ["Manager", "OpenOnUse", "connect", "places_of"]
 
 
 class Manager(CoreManager):
@@ -64,10 +69,10 @@ class Manager(CoreManager):
             InvalidSettingError: A setting is wrong; the text names it.
         """
         if app is not None:
-            namespace, redis_url = _places(app, namespace, redis_url)
+            namespace, redis_url = places_of(app, namespace, redis_url)
         settings = ProcessSettings.from_env(redis_url=redis_url, broker_url=broker_url, namespace=namespace)
         self.state_sources.memory, self.state_sources.snapshots = memory, snapshot_store
-        ports = _OpenOnUse(settings, config, app, clock)
+        ports = OpenOnUse(settings, config, app, clock)
         super().__init__(ports, registry=registry, clock=clock, may_run=may_run)
 
     @classmethod
@@ -105,7 +110,7 @@ class Manager(CoreManager):
         )
 
 
-def _places(app: Celery, namespace: str | None, redis_url: str | None) -> tuple[str | None, str | None]:
+def places_of(app: Celery, namespace: str | None, redis_url: str | None) -> tuple[str | None, str | None]:
     """Where the agents of an app are; what is given wins."""
     from ares_celery.celery_app.wiring import find_wiring
 
@@ -120,66 +125,103 @@ def connect(**given: Any) -> Manager:  # noqa: ANN401 - those of Manager
     return Manager.connect(**given)
 
 
-class _OpenOnUse:
+#: What forked children got of their parents' managers: never used, and never let go of, as closing may say goodbye on
+#: the parents' connections, or wait for a lock that a thread of theirs held.
+_INHERITED: Final[list[object]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    store: RedisStore
+    committer: Committer
+    producers: Producers
+
+    def close(self) -> None:
+        self.store.close()
+        self.producers.close()
+
+
+class OpenOnUse:
     """Opens store and app at the first call, anew in a forked child; closes them once."""
 
     def __init__(
         self, settings: ProcessSettings, config: RuntimeConfig | None, app: Celery | None, clock: Clock | None
     ) -> None:
+        """Binds it; nothing is opened."""
         self._settings = settings
         self._asked = config
         self._app = app
         self._clock = clock
         self._lock = threading.RLock()
-        self._pid = 0
-        self._opened: tuple[Store, Committer] | None = None
+        self._pid = os.getpid()
+        self._opened: _Opened | None = None
         self._closed = False
 
     @property
-    def store(self) -> Store:
-        return self._open()[0]
+    def store(self) -> RedisStore:
+        """The open namespace."""
+        return self._open().store
 
     @property
     def committer(self) -> Committer:
+        """The loop for every change."""
         if self._app is not None:
             from ares_celery.celery_app.launcher import refuse_eager
             from ares_celery.celery_app.names import RUN_AGENT
 
             refuse_eager(self._app, RUN_AGENT)
-        return self._open()[1]
+        return self._open().committer
 
     @property
     def config(self) -> RuntimeConfig:
+        """The namespace's settings."""
         return self.store.config
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name; opens nothing."""
+        return self._settings.namespace
 
     def close(self) -> None:
         """Closes what was opened; idempotent."""
+        self._leave_parent()
         with self._lock:
             self._closed = True
-            if self._opened is not None and self._pid == os.getpid():
-                self._opened[0].close()
-            self._opened = None
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
-    def _open(self) -> tuple[Store, Committer]:
+    def _open(self) -> _Opened:
+        refuse_event_loop()
+        self._leave_parent()
         opened = self._opened
-        if opened is not None and self._pid == os.getpid():
+        if opened is not None:
             return opened
-        if self._pid not in (0, os.getpid()):
-            # The fork copied a lock that another thread may have held.
-            self._lock = threading.RLock()
         with self._lock:
             if self._closed:
                 raise EventStoreClosedError(message="this manager is closed; make a new one")
-            if self._opened is None or self._pid != os.getpid():
+            if self._opened is None:
                 self._opened = self._make()
-                self._pid = os.getpid()
             return self._opened
 
-    def _make(self) -> tuple[Store, Committer]:
+    def _leave_parent(self) -> None:
+        """In a child: begins anew, with a lock of its own; the fork copied one that another thread may have held."""
+        if self._pid != os.getpid():
+            _INHERITED.append(self._opened)
+            self._lock, self._opened, self._pid = threading.RLock(), None, os.getpid()
+
+    def _make(self) -> _Opened:
         from ares_celery.celery_app.factory import create_app
         from ares_celery.celery_app.launcher import CeleryLauncher
+        from ares_celery.celery_app.producers import Producers
         from ares_celery.store.redis.open import open_store
 
-        store = open_store(self._settings, self._asked)
-        app = self._app or create_app(self._settings, set_as_current=False)
-        return store, Committer(store, lambda: store.config, CeleryLauncher(app, store.namespace), clock=self._clock)
+        store = open_store(self._settings, self._asked, guard=refuse_event_loop)
+        try:
+            app = self._app or create_app(self._settings, set_as_current=False)
+            producers = Producers(app)
+        except BaseException:
+            store.close()
+            raise
+        launcher = CeleryLauncher(app, store.namespace, producers=producers)
+        return _Opened(store, Committer(store, lambda: store.config, launcher, clock=self._clock), producers)

@@ -11,6 +11,7 @@ from kombu.transport.virtual import Channel
 from typing_extensions import override
 
 from ares_celery.celery_app.names import NAMESPACE_HEADER, RESURRECT_AGENT, RUN_AGENT, queue_name
+from ares_celery.celery_app.producers import Producers
 from ares_celery.celery_app.routing import make_queue
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.model.plan import Nudge
@@ -30,20 +31,29 @@ class CeleryLauncher(Launcher):
     Args:
         app: Publishes; the tasks need not be registered in it.
         namespace: Whose queues the messages go to.
+        producers: Publishes through these; None = the app's own pool.
 
     Example:
         CeleryLauncher(app, "ares").launch(nudge)
     """
 
-    def __init__(self, app: Celery, namespace: str) -> None:
+    def __init__(self, app: Celery, namespace: str, *, producers: Producers | None = None) -> None:
         self._app = app
         self._namespace = namespace
+        self._producers = producers
 
     @override
     def launch(self, nudge: Nudge) -> None:
         """Publishes the nudge; may raise what Kombu raises when the broker is away."""
         name = RESURRECT_AGENT if nudge.resurrect else RUN_AGENT
         refuse_eager(self._app, name)
+        if self._producers is None:
+            self._send(nudge, name, None)
+            return
+        with self._producers.acquire() as producer:
+            self._send(nudge, name, producer)
+
+    def _send(self, nudge: Nudge, name: str, producer: Any) -> None:  # noqa: ANN401 - kombu's, without types
         # The type stubs know names of queues only.
         queue: Any = make_queue(queue_name(self._namespace, nudge.queue))
         self._app.send_task(
@@ -51,6 +61,7 @@ class CeleryLauncher(Launcher):
             args=(nudge.agent_id, nudge.epoch),
             task_id=nudge.task_id or uuid.uuid4().hex,
             queue=queue,
+            producer=producer,
             root_id=f"{nudge.agent_id}@{nudge.epoch}",
             retries=nudge.retries,
             # What Flower and logs show: no config, no state, nothing secret.
@@ -69,7 +80,8 @@ class CeleryLauncher(Launcher):
     @override
     def waiting(self, queue: str | None) -> int | None:
         """Asks the broker; None unless it is one of Kombu's own transports, such as Redis. May raise like `launch`."""
-        pool: Any = self._app.pool  # its type stub names what it does not hold
+        # The stub of an app's pool names what that does not hold.
+        pool: Any = self._app.pool if self._producers is None else self._producers.connections
         with pool.acquire(block=True) as connection:
             # Bounded, as a channel alone would wait for the broker without end.
             connection.ensure_connection(**PUBLISH_RETRIES)

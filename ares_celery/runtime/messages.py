@@ -13,12 +13,13 @@ from ares_celery.model.message import Chunk, DeadLetter
 from ares_celery.runtime.callers import as_shown, check_texts
 from ares_celery.runtime.chunk_stream import ChunkStream, OpenStreams
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
-from ares_celery.runtime.queries import AgentQueries, refuse_event_loop
+from ares_celery.runtime.loop_guard import refuse_event_loop
+from ares_celery.runtime.queries import AgentQueries
 
-__all__ = ["AgentMessages"]
+__all__ = ["LETTERS", "AgentMessages", "check_flags", "check_seq", "checked_ids"]
 
 #: Dead letters that are listed when nobody says how many.
-_LETTERS: Final = 100
+LETTERS: Final = 100
 
 
 class AgentMessages(AgentQueries):
@@ -51,7 +52,7 @@ class AgentMessages(AgentQueries):
             MailboxFullError, EventTooLargeError, UnserialisableError.
         """
         refuse_event_loop("process")
-        checked, sent = _checked(agent_id, message_id)
+        checked, sent = checked_ids(agent_id, message_id)
         store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
         store.send(checked, message, message_id=sent, wants_reply=True)
         reply = store.wait_reply(checked, sent, timeout=seconds)
@@ -69,7 +70,7 @@ class AgentMessages(AgentQueries):
         Raises:
             As for :meth:`process`, but for what the agent does with the message.
         """
-        checked, sent = _checked(agent_id, message_id)
+        checked, sent = checked_ids(agent_id, message_id)
         self._ports.store.send(checked, message, message_id=sent, wants_reply=False)
         return sent
 
@@ -103,8 +104,8 @@ class AgentMessages(AgentQueries):
             ``for chunk in manager.process_stream("writer-1", {"about": "rain"}): print(chunk.data)``
         """
         refuse_event_loop("process_stream")
-        checked, sent = _checked(agent_id, message_id)
-        _check_bool(detached=detached)
+        checked, sent = checked_ids(agent_id, message_id)
+        check_flags(detached=detached)
         store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
         store.send(checked, message, message_id=sent, wants_reply=True, stream=True, detached=detached)
         stream = ChunkStream(store, checked, sent, timeout=seconds, detached=detached)
@@ -127,14 +128,11 @@ class AgentMessages(AgentQueries):
             AgentFailedError and others: As for :meth:`process`.
         """
         refuse_event_loop("read_chunks")
-        checked, sent = _checked(agent_id, message_id)
-        given = cast("object", after_seq)
-        if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < 2**53:
-            raise InvalidSettingError(field="after_seq", value=as_shown(given), problem="must be a seq, from 0")
-        seconds = parse_duration(timeout).total_seconds()
-        return self._ports.store.read_chunks(checked, sent, after=given, timeout=seconds)
+        checked, sent = checked_ids(agent_id, message_id)
+        after, seconds = check_seq(after_seq), parse_duration(timeout).total_seconds()
+        return self._ports.store.read_chunks(checked, sent, after=after, timeout=seconds)
 
-    def dead_letters(self, agent_id: str | None = None, *, limit: int = _LETTERS) -> list[DeadLetter]:
+    def dead_letters(self, agent_id: str | None = None, *, limit: int = LETTERS) -> list[DeadLetter]:
         """Messages that were given up on, of one agent or of all, newest first."""
         checked = None if agent_id is None else check_agent_id(agent_id)
         given = cast("object", limit)
@@ -143,7 +141,15 @@ class AgentMessages(AgentQueries):
         return self._ports.store.dead_letters(checked, limit=given)
 
 
-def _checked(agent_id: str, message_id: str | None) -> tuple[AgentId, str]:
+def check_seq(after_seq: object) -> int:
+    """A place in a stream, or an error that names it."""
+    if not isinstance(after_seq, int) or isinstance(after_seq, bool) or not 0 <= after_seq < 2**53:
+        raise InvalidSettingError(field="after_seq", value=as_shown(after_seq), problem="must be a seq, from 0")
+    return after_seq
+
+
+def checked_ids(agent_id: str, message_id: str | None) -> tuple[AgentId, str]:
+    """Both ids, or an error that names the wrong one; a fresh message id for None."""
     checked, sent = check_agent_id(agent_id), uuid.uuid4().hex if message_id is None else message_id
     check_texts(message_id=sent)
     if not 1 <= len(sent) <= _LONGEST_ID:
@@ -156,7 +162,8 @@ def _checked(agent_id: str, message_id: str | None) -> tuple[AgentId, str]:
 _LONGEST_ID: Final = 400
 
 
-def _check_bool(**given: object) -> None:
+def check_flags(**given: object) -> None:
+    """Refuses what is neither True nor False."""
     for field, value in given.items():
         if not isinstance(value, bool):
             raise InvalidSettingError(field=field, value=as_shown(value), problem="use True or False")

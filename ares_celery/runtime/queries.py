@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentNotFoundError,
-    InvalidSettingError,
-    OperationNotSupportedError,
-    WaitTimeoutError,
 )
 from ares_celery.ids import AgentId, check_agent_id
-from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState, Desired
+from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.info import agent_info
-from ares_celery.runtime.callers import as_shown
 from ares_celery.runtime.commits import Committer
+from ares_celery.runtime.waiting import known_states, timed_out
 from ares_celery.store.base import Store
 
-__all__ = ["AgentQueries", "Ports", "refuse_event_loop"]
+__all__ = ["AgentQueries", "Ports"]
 
 #: Seconds between two looks at an agent that is waited for, at first and at most.
 _FIRST_LOOK: Final = 0.005
@@ -77,7 +73,7 @@ class AgentQueries:
         type: str | None = None,  # noqa: A002
     ) -> list[AgentInfo]:
         """All agents, stopped ones included, or those in some states or of one type; sorted by id."""
-        wanted = None if states is None else _known_states(states)
+        wanted = None if states is None else known_states(states)
         reads = self._ports.store.read_many(self._ports.store.list_ids(wanted))
         records = [read.record for read in reads if read.record is not None]
         return [agent_info(record) for record in records if type is None or record.spec.type == type]
@@ -94,7 +90,7 @@ class AgentQueries:
         Raises:
             WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
         """
-        checked, wanted = check_agent_id(agent_id), set(_known_states(states))
+        checked, wanted = check_agent_id(agent_id), set(known_states(states))
         limit = parse_duration(timeout).total_seconds()
         until, pause = self._clock.monotonic() + limit, _FIRST_LOOK
         while True:
@@ -102,8 +98,7 @@ class AgentQueries:
             if record.state in wanted:
                 return agent_info(record)
             if self._clock.monotonic() >= until:
-                names = " or ".join(sorted(state.value for state in wanted))
-                raise _timed_out(agent_info(record), names, limit)
+                raise timed_out(agent_info(record), wanted, limit)
             self._clock.wait(self._never, pause)
             pause = min(pause * 1.5, _LONGEST_LOOK)
 
@@ -112,38 +107,3 @@ class AgentQueries:
         if record is None:
             raise AgentNotFoundError(agent_id=agent_id)
         return record
-
-
-def _timed_out(info: AgentInfo, wanted: str, timeout: float) -> WaitTimeoutError:
-    """The error, with what the agent waits for when nobody has taken it."""
-    fields = {"agent_id": info.id, "wanted": wanted, "timeout": timeout, "state": info.state.value}
-    error = WaitTimeoutError(**fields, waiting_on=info.waiting_on)
-    if info.waiting_on == "slot":
-        hint = "no worker has taken it: does one run that reads its queue, with a free slot?"
-    elif info.state is AgentState.REGISTERED and info.desired is Desired.RUNNING:
-        hint = "the runtime does not run yet: does an agents worker run? A stopped one needs `ares runtime start`"
-    else:
-        return error
-    return WaitTimeoutError(**fields, waiting_on=info.waiting_on, message=f"{error}; {hint}")
-
-
-def _known_states(states: object) -> list[AgentState]:
-    """The states that were named; one alone may be named by itself."""
-    is_one = isinstance(states, str) or not isinstance(states, Iterable)
-    named: list[object] = [states] if is_one else list(cast("Iterable[object]", states))
-    known = [state.value for state in AgentState]
-    for state in named:
-        if state not in known:
-            raise InvalidSettingError(field="states", value=as_shown(state), problem=f"use some of {', '.join(known)}")
-    return [AgentState(str(state)) for state in named]
-
-
-def refuse_event_loop(operation: str) -> None:
-    """A blocking call would stop every coroutine of the caller's loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise OperationNotSupportedError(
-        operation=f"Manager.{operation}", reason="it blocks, and this thread runs an event loop; use AsyncManager"
-    )

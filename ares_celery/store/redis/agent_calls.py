@@ -47,6 +47,7 @@ __all__ = [
     "list_state",
     "read_agent",
     "read_counters",
+    "read_state",
     "renew",
 ]
 
@@ -67,6 +68,13 @@ def read_agent(keys: Keys, *, agent_id: AgentId, op: str) -> Call[AgentRead]:
         script="read_agent",
         keys=(keys.agent(agent_id), keys.deadlines(shard), keys.runtime(shard), keys.op(agent_id, op)),
         args=(deadline_member(Deadline.LEASE, agent_id),),
+    )
+
+
+def read_state(keys: Keys, *, agent_id: AgentId) -> Call[str | None]:
+    """Reads the word for an agent's state, and nothing else; None when it does not exist."""
+    return Call(
+        lambda reply: reply.decode() if reply is not None else None, args=("HGET", keys.agent(agent_id), "state")
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError
+from typing_extensions import override
 
 from ares_celery.errors import StoreUnavailableError
 from ares_celery.store.redis.call import Call, Word
@@ -13,7 +14,7 @@ from ares_celery.store.redis.connections import AsyncDriver, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.scripts import Scripts
 
-__all__ = ["AsyncRedisClient", "RedisClient"]
+__all__ = ["AsyncRedisClient", "GuardedClient", "RedisClient"]
 
 T = TypeVar("T")
 
@@ -112,6 +113,27 @@ class RedisClient:
             raise StoreUnavailableError(url=self._errors.url, problem="this store was closed") from cause
 
 
+class GuardedClient(RedisClient):
+    """Asks before each call whether this thread may block."""
+
+    def __init__(self, driver: Driver, scripts: Scripts, errors: DriverErrors, guard: Callable[[], None]) -> None:
+        """Binds it; ``guard`` refuses by raising."""
+        super().__init__(driver, scripts, errors)
+        self._guard = guard
+
+    @override
+    def run(self, call: Call[T]) -> T:
+        """See :meth:`RedisClient.run`."""
+        self._guard()
+        return super().run(call)
+
+    @override
+    def run_many(self, calls: Iterable[Call[T]]) -> list[T]:
+        """See :meth:`RedisClient.run_many`."""
+        self._guard()
+        return super().run_many(calls)
+
+
 class AsyncRedisClient:
     """Runs calls on one event loop."""
 
@@ -125,10 +147,24 @@ class AsyncRedisClient:
         """See :meth:`RedisClient.run`."""
         try:
             reply = await self._send(call)
-        except Exception:
+        except Exception as error:
+            self._demand_open(error)
             with self._errors:
                 raise
         return call.parse(reply)
+
+    async def run_many(self, calls: Iterable[Call[T]]) -> list[T]:
+        """See :meth:`RedisClient.run_many`."""
+        waiting = list(calls)
+        if not waiting:
+            return []
+        try:
+            replies = await self._send_all(waiting)
+        except Exception as error:
+            self._demand_open(error)
+            with self._errors:
+                raise
+        return [call.parse(reply) for call, reply in zip(waiting, replies, strict=True)]
 
     async def aclose(self) -> None:
         """Closes the connections; later calls raise StoreUnavailableError."""
@@ -137,11 +173,40 @@ class AsyncRedisClient:
             await self._driver.aclose()
 
     async def _send(self, call: Call[Any]) -> Any:  # noqa: ANN401 - what the driver gives
-        if self._closed:
-            raise StoreUnavailableError(url=self._errors.url, problem="this store was closed")
+        self._demand_open()
         words = _words(call, self._scripts)
         try:
             return await self._driver.execute_command(*words)
         except NoScriptError:
-            await self._driver.execute_command("SCRIPT", "LOAD", self._scripts.text(call.script))
+            await self._load(call.script)
             return await self._driver.execute_command(*words)
+
+    async def _send_all(self, waiting: Sequence[Call[Any]]) -> list[Any]:
+        """Sends them, and once more those whose script was not there; the first error of an answer is raised."""
+        replies = await self._send_many(waiting)
+        unloaded = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unloaded:
+            for name in {waiting[number].script for number in unloaded}:
+                await self._load(name)
+            again = await self._send_many([waiting[number] for number in unloaded])
+            for number, reply in zip(unloaded, again, strict=True):
+                replies[number] = reply
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    async def _send_many(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        self._demand_open()
+        async with self._driver.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.execute_command(*_words(call, self._scripts))
+            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        return replies
+
+    async def _load(self, name: str) -> None:
+        await self._driver.execute_command("SCRIPT", "LOAD", self._scripts.text(name))
+
+    def _demand_open(self, cause: Exception | None = None) -> None:
+        if self._closed:
+            raise StoreUnavailableError(url=self._errors.url, problem="this store was closed") from cause

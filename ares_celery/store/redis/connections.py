@@ -55,6 +55,14 @@ class AsyncDriver(Protocol):
         """Sends a command and returns its answer."""
         ...
 
+    def pipeline(self, transaction: bool = True) -> Any:  # noqa: ANN401, FBT001, FBT002 - the driver's own signature
+        """Collects commands for one round trip."""
+        ...
+
+    def pubsub(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the driver's own signature
+        """Listens to channels."""
+        ...
+
     async def aclose(self) -> None:
         """Closes the connections."""
         ...

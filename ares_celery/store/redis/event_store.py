@@ -15,7 +15,7 @@ from ares_celery.model.event import ANY, EMPTY, Event, EventFilter, ExpectedVers
 from ares_celery.store.redis import event_calls, feed_calls
 from ares_celery.store.redis.bound import Bound
 from ares_celery.store.redis.cursors import CursorState, read_cursor
-from ares_celery.store.redis.following import NOTHING_YET, Following, shards_of
+from ares_celery.store.redis.following import Following, behind_all, shards_of
 from ares_celery.store.redis.stored_events import encode_events
 from ares_celery.store.redis.subscription import RedisSubscription
 from ares_celery.store.redis.summary_store import RedisSummaryStore
@@ -105,8 +105,7 @@ class RedisEventStore(RedisSummaryStore):
         """The cursor behind everything that was appended so far."""
         shards = shards_of(self._bound.keys, wanted)
         ends = self._bound.client.run_many([feed_calls.read_feed(self._bound.keys, shard=shard) for shard in shards])
-        positions = {shard: end.newest or NOTHING_YET for shard, end in zip(shards, ends, strict=True)}
-        return CursorState(min(end.now for end in ends), positions)
+        return behind_all(shards, ends)
 
     def _pages(self, stream_id: str, options: ReadOptions, page: int) -> Iterator[Event]:
         """Yields the events of one stream that the options ask for, page by page; their limit is the caller's."""

@@ -22,7 +22,7 @@ from ares_celery.store.redis.cursors import CursorState
 from ares_celery.store.redis.feed_calls import FIRST_ID, Entry, FeedEnds, FeedId, Pointer
 from ares_celery.store.redis.keys import Keys
 
-__all__ = ["Ask", "Following", "Found", "Step", "Wait", "shards_of"]
+__all__ = ["Ask", "Following", "Found", "Step", "Wait", "behind_all", "shards_of"]
 
 T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
@@ -76,6 +76,12 @@ def shards_of(keys: Keys, wanted: EventFilter) -> list[int]:
     if wanted.streams is None:
         return list(range(keys.shards))
     return sorted({keys.shard_of(stream_id) for stream_id in wanted.streams})
+
+
+def behind_all(shards: Sequence[int], ends: Sequence[FeedEnds]) -> CursorState:
+    """The cursor behind everything that the feeds of these shards held when they were asked."""
+    positions = {shard: end.newest or NOTHING_YET for shard, end in zip(shards, ends, strict=True)}
+    return CursorState(min(end.now for end in ends), positions)
 
 
 class Following:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ares_celery.clock import Clock
 from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.store.redis.connections import Connector
@@ -12,7 +14,11 @@ __all__ = ["open_store"]
 
 
 def open_store(
-    settings: ProcessSettings, config: RuntimeConfig | None = None, *, clock: Clock | None = None
+    settings: ProcessSettings,
+    config: RuntimeConfig | None = None,
+    *,
+    clock: Clock | None = None,
+    guard: Callable[[], None] | None = None,
 ) -> RedisStore:
     """Opens the namespace that the settings name; made when it does not exist.
 
@@ -21,6 +27,7 @@ def open_store(
         config: Wanted settings of the namespace; None = ``ARES_<FIELD>`` of the environment. They win only when the
             namespace is made; later a difference is one logged warning.
         clock: For waits; the machine's own by default.
+        guard: Called before every blocking call, which it may refuse by raising.
 
     Raises:
         InvalidSettingError: The URL has none of our forms.
@@ -41,4 +48,4 @@ def open_store(
         asynchronous=connector.async_driver,
     )
     errors = DriverErrors(connector.shown, connector.secrets)
-    return RedisStore.connect(drivers, settings.namespace, config, errors=errors, clock=clock)
+    return RedisStore.connect(drivers, settings.namespace, config, errors=errors, clock=clock, guard=guard)

@@ -14,10 +14,11 @@ from ares_celery.store.base import DamagedSnapshot, EventStore, MemoryManager, S
 from ares_celery.store.checkpoints import CheckpointStore
 from ares_celery.store.redis import state_calls
 from ares_celery.store.redis.agent_store import RedisAgentStore
+from ares_celery.store.redis.async_access import AsyncRedisAccess
 from ares_celery.store.redis.audit import RedisAudit
 from ares_celery.store.redis.bound import Bound
 from ares_celery.store.redis.checkpoint_store import RedisCheckpointStore
-from ares_celery.store.redis.client import AsyncRedisClient, RedisClient
+from ares_celery.store.redis.client import AsyncRedisClient, GuardedClient, RedisClient
 from ares_celery.store.redis.connections import AsyncDriver, Borrowed, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.event_store import RedisEventStore
@@ -89,6 +90,7 @@ class RedisStore(
         *,
         errors: DriverErrors,
         clock: Clock | None = None,
+        guard: Callable[[], None] | None = None,
     ) -> RedisStore:
         """Opens a namespace through the given drivers; made when it does not exist.
 
@@ -98,6 +100,7 @@ class RedisStore(
             config: Wanted settings; None = those of the environment. They win only when the namespace is made.
             errors: How the server is named in errors.
             clock: For waits; the machine's own by default.
+            guard: Called before every blocking call, which it may refuse by raising.
 
         Raises:
             StoreUnavailableError: The server does not answer.
@@ -105,14 +108,20 @@ class RedisStore(
             NamespaceMismatchError: The namespace was made with another schema, or with other shards than asked for.
         """
         scripts = scripts_for(drivers.main, errors)
-        client = RedisClient(drivers.main, scripts, errors)
+
+        def blocking(driver: Driver) -> RedisClient:
+            return (
+                RedisClient(driver, scripts, errors) if guard is None else GuardedClient(driver, scripts, errors, guard)
+            )
+
+        client = blocking(drivers.main)
         keys, stored, generation = open_namespace(client, namespace, config)
         clock = clock or SystemClock()
         settings = LiveSettings(stored, generation, clock)
-        waiting = RedisClient(drivers.waiting, scripts, errors)
+        waiting = blocking(drivers.waiting)
 
         def listening() -> RedisClient:
-            return RedisClient(drivers.listener(), scripts, errors)
+            return blocking(drivers.listener())
 
         return cls(Bound(client, waiting, keys, settings, clock, listening), drivers, scripts, errors)
 
@@ -190,6 +199,10 @@ class RedisStore(
         """The same namespace for agents on an event loop, with connections of its own, made when first used."""
         client = AsyncRedisClient(self._drivers.asynchronous(), self._scripts, self._errors)
         return AsyncRedisIncarnationStore(self._bound, client)
+
+    def open_access(self) -> AsyncRedisAccess:
+        """The same namespace for callers on an event loop, with connections of its own, made when first used."""
+        return AsyncRedisAccess(self._bound, self._drivers.asynchronous, self._scripts, self._errors)
 
     def close(self) -> None:
         """Closes all connections, and ends subscriptions; idempotent."""

@@ -1,0 +1,238 @@
+"""A streamed answer as a coroutine reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, Self
+
+from typing_extensions import override
+
+from ares_celery.errors import AresError, ProcessTimeoutError, StreamGapError
+from ares_celery.ids import AgentId
+from ares_celery.model.message import Chunk
+from ares_celery.store.messages import AsyncMailbox
+
+__all__ = ["AsyncChunkStream"]
+
+log: Final = logging.getLogger(__name__)
+
+#: Seconds between two signs of life of a caller that is busy with what it got; three fit into its lease.
+SIGN: Final = 3.0
+#: A seq beyond every chunk: reading behind it only says that somebody is there.
+BEYOND: Final = 2**53 - 1
+
+#: Tasks that tell the end of streams which were dropped: a loop keeps none of its own alive.
+_FAREWELLS: Final[set[asyncio.Task[None]]] = set()
+
+
+class AsyncChunkStream(AsyncIterator[Chunk]):
+    """Gives the chunks of one answer, in order, each once; made by ``AsyncManager.process_stream``.
+
+    The agent is asked when the stream is entered (``async with``) or first read. It ends behind the final chunk. To
+    close it, to leave its ``async with`` block, to drop it and to cancel the task that reads it end the stream in the
+    agent, unless it is detached. For one task at a time.
+
+    Example:
+        ``async with manager.process_stream("writer-1", "rain") as chunks: first = await anext(chunks)``
+    """
+
+    def __init__(
+        self,
+        open_mailbox: Callable[[], Awaitable[AsyncMailbox]],
+        agent_id: AgentId,
+        message: object,
+        *,
+        message_id: str,
+        timeout: float,
+        detached: bool,
+    ) -> None:
+        """Binds a stream; nothing is sent yet.
+
+        Args:
+            open_mailbox: Gives what the answer is read from, on the running loop.
+            agent_id: Whom to ask.
+            message: What to ask.
+            message_id: Of the message.
+            timeout: Longest wait for each chunk, in seconds.
+            detached: The stream goes on without its caller.
+        """
+        self._open_mailbox = open_mailbox
+        self._agent_id = agent_id
+        self._message = message
+        self._is_sent = False
+        self._timeout = timeout
+        self._detached = detached
+        self._mailbox: AsyncMailbox | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._signs: asyncio.Task[None] | None = None
+        self._chunks: deque[Chunk] = deque()
+        self._seq = 0
+        self._is_over = False
+        self._pid = os.getpid()
+        #: Names the message; the same id again reads the same stream.
+        self.message_id = message_id
+
+    @property
+    def seq(self) -> int:
+        """The seq of the chunk that was read last; 0 before the first."""
+        return self._seq - len(self._chunks)
+
+    @property
+    def is_over(self) -> bool:
+        """There is nothing more to come: its end was read, it failed, or it was closed."""
+        return self._is_over and not self._chunks
+
+    @override
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    @override
+    async def __anext__(self) -> Chunk:
+        """The next chunk.
+
+        Raises:
+            StopAsyncIteration: Behind the final one. ProcessTimeoutError: None came in time; the stream goes on.
+            StreamGapError: Some are no longer kept; the next call goes on behind them.
+            AgentFailedError and others: What the stream ended with.
+        """
+        if not self._chunks:
+            if self._is_over:
+                raise StopAsyncIteration
+            try:
+                await self._fetch(await self._begin())
+            except asyncio.CancelledError:
+                # As of a generator: whoever is stopped in the middle has left. Told by another task, as this one ends.
+                self._leave()
+                raise
+        return self._chunks.popleft()
+
+    async def __aenter__(self) -> Self:
+        """Asks the agent; the stream itself."""
+        try:
+            await self._begin()
+        except asyncio.CancelledError:
+            self._leave()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Leaves the stream."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Leaves the stream: unless it is detached, or over, it ends in the agent. Idempotent; raises nothing."""
+        farewell = self._leave()
+        if farewell is not None:
+            await asyncio.shield(farewell)
+
+    def __del__(self) -> None:
+        """A stream that was dropped was left."""
+        loop = getattr(self, "_loop", None)
+        if loop is not None and not loop.is_closed() and self._pid == os.getpid() and not self._is_over:
+            # Perhaps on a thread of the garbage collector's choice.
+            loop.call_soon_threadsafe(self._farewell())
+
+    async def _begin(self) -> AsyncMailbox:
+        if self._mailbox is None:
+            self._mailbox = await self._open_mailbox()
+            self._loop = asyncio.get_running_loop()
+        if not self._is_sent:
+            await self._send(self._mailbox)
+            self._signs = asyncio.create_task(_show_presence(weakref.ref(self)), name="ares-open-stream")
+        return self._mailbox
+
+    async def _send(self, mailbox: AsyncMailbox) -> None:
+        try:
+            await mailbox.send(
+                self._agent_id,
+                self._message,
+                message_id=self.message_id,
+                wants_reply=True,
+                stream=True,
+                detached=self._detached,
+            )
+        except AresError as error:
+            # When nobody knows whether it was sent, the next read sends it again, under the same id.
+            self._is_over = not isinstance(error, ConnectionError)
+            raise
+        self._is_sent, self._message = True, None
+
+    async def _fetch(self, mailbox: AsyncMailbox) -> None:
+        try:
+            found = await mailbox.read_chunks(self._agent_id, self.message_id, after=self._seq, timeout=self._timeout)
+        except StreamGapError as error:
+            self._seq = int(error.fields["last"])
+            raise
+        except AresError as error:
+            if not isinstance(error, ConnectionError):
+                self._end()
+            raise
+        if not found:
+            raise ProcessTimeoutError(agent_id=self._agent_id, message_id=self.message_id, timeout=self._timeout)
+        self._chunks.extend(found)
+        self._seq = found[-1].seq
+        if found[-1].final:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._signs is not None:
+            self._signs.cancel()
+
+    def _leave(self) -> asyncio.Task[None] | None:
+        """Ends it here; the task that tells the agent so, if that is needed."""
+        is_left = not self._is_over and not self._detached and self._mailbox is not None and self._pid == os.getpid()
+        self._end()
+        self._chunks.clear()
+        return self._farewell()() if is_left else None
+
+    def _farewell(self) -> Callable[[], asyncio.Task[None] | None]:
+        """Tells the agent, without holding on to the stream."""
+        mailbox, agent_id, message_id, signs = self._mailbox, self._agent_id, self.message_id, self._signs
+        detached = self._detached
+
+        def begin() -> asyncio.Task[None] | None:
+            if signs is not None:
+                signs.cancel()
+            if mailbox is None or detached:
+                return None
+            task = asyncio.create_task(_tell_end(mailbox, agent_id, message_id), name="ares-left-stream")
+            _FAREWELLS.add(task)
+            task.add_done_callback(_FAREWELLS.discard)
+            return task
+
+        return begin
+
+    async def show_presence(self) -> None:
+        """Says that the caller is still there, between two reads."""
+        if self._mailbox is not None:
+            await self._mailbox.read_chunks(self._agent_id, self.message_id, after=BEYOND, timeout=0)
+
+
+async def _show_presence(stream: weakref.ref[AsyncChunkStream]) -> None:
+    """A caller may be busy for long with what it got; only one that is gone has left."""
+    while True:
+        await asyncio.sleep(SIGN)
+        found = stream()
+        if found is None or found.is_over:
+            return
+        try:
+            await found.show_presence()
+        except AresError as error:
+            # Whoever reads it learns the same; a store that is away ends nobody's stream for seconds.
+            log.debug("stream %s: %s", found.message_id, error)
+        del found
+
+
+async def _tell_end(mailbox: AsyncMailbox, agent_id: AgentId, message_id: str) -> None:
+    try:
+        await mailbox.cancel(agent_id, message_id)
+    except AresError as error:
+        # Without a sign of life it ends as well, seconds later.
+        log.warning("agent %s: the end of stream %s was not told: %s", agent_id, message_id, error)

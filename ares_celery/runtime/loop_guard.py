@@ -23,7 +23,7 @@ def refuse_event_loop(operation: str = "") -> None:
         OperationNotSupportedError: Names AsyncManager.
     """
     # The question of the running loop that costs no exception where none runs; documented for code of this kind.
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001
         raise OperationNotSupportedError(
             operation=f"Manager.{operation}" if operation else "a blocking call of Manager",
             reason="it blocks, and this thread runs an event loop; use AsyncManager, the same names to await",

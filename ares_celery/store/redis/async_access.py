@@ -74,6 +74,8 @@ class AsyncRedisAccess:
             await subscription.close()
         await self._waits.aclose()
         await self._client.aclose()
+        # They learn that it was closed.
+        self._waits.wake_all()
 
     async def _refresh_settings(self) -> None:
         """Asks whether the settings have changed, when nobody did for a second."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any, Final, Self
@@ -13,6 +14,8 @@ from ares_celery.errors import AresError, StoreUnavailableError
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.event import Event, EventFilter
 from ares_celery.store.redis import feed_calls
+from ares_celery.store.redis.background_tasks import keep_alive
+from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.client import AsyncRedisClient
 from ares_celery.store.redis.cursors import read_cursor
 from ares_celery.store.redis.following import Ask, Following, Found, Step, Wait, behind_all, shards_of
@@ -51,8 +54,12 @@ class AsyncRedisSubscription:
         self._clock = clock
         self._closed = asyncio.Event()
         self._reading = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: What is asked of the server now; outlives a reader that is cancelled.
+        self._asked: asyncio.Task[list[Any] | None] | None = None
         self._answer: list[Any] | None = None
         self._step: Step | None = None
+        self._pid = os.getpid()
         self._pause = FIRST_PAUSE
         self._away = False
         self._following: Following | None = None
@@ -103,7 +110,15 @@ class AsyncRedisSubscription:
     async def close(self) -> None:
         """Ends the iteration, also of a task that waits; idempotent."""
         self._closed.set()
-        await self._client.aclose()
+        await _close(self._client, self._asked)
+
+    def __del__(self) -> None:
+        """One that was dropped gives its connection back, too."""
+        if self._loop is None or self._loop.is_closed() or self._pid != os.getpid() or self._closed.is_set():
+            return
+        client, asked = self._client, self._asked
+        # Perhaps on a thread of the garbage collector's choice.
+        self._loop.call_soon_threadsafe(lambda: keep_alive(asyncio.ensure_future(_close(client, asked))))
 
     def __aiter__(self) -> AsyncIterator[Event]:
         """The subscription itself."""
@@ -125,11 +140,17 @@ class AsyncRedisSubscription:
         await self.close()
 
     async def _demand_place(self) -> None:
-        if self._following is None:
-            shards = shards_of(self._keys, self._wanted)
-            ends = await self._client.run_many([feed_calls.read_feed(self._keys, shard=shard) for shard in shards])
-            self._following = Following(self._keys, self._wanted, behind_all(shards, ends))
-            self._steps = self._following.steps()
+        self._loop = asyncio.get_running_loop()
+        if self._following is not None:
+            return
+        shards = shards_of(self._keys, self._wanted)
+        calls: list[Call[Any]] = [feed_calls.read_feed(self._keys, shard=shard) for shard in shards]
+        if self._asked is None:
+            self._asked = asyncio.create_task(_answers(self._client, Ask(calls)), name="ares-subscription")
+        await asyncio.wait([self._asked])
+        asked, self._asked = self._asked, None
+        self._following = Following(self._keys, self._wanted, behind_all(shards, asked.result() or []))
+        self._steps = self._following.steps()
 
     async def _poll(self, until: float | None) -> Event | None:
         while not self.closed:
@@ -155,8 +176,15 @@ class AsyncRedisSubscription:
 
     async def _do(self, step: Ask | Wait, until: float | None) -> list[Any] | None:
         """The answer; None when there is none yet."""
+        if self._asked is None:
+            self._asked = asyncio.create_task(_answers(self._client, step), name="ares-subscription")
+        left = None if until is None else max(0.0, until - self._clock.monotonic())
+        await asyncio.wait([self._asked], timeout=left)
+        if not self._asked.done():
+            return None
+        asked, self._asked = self._asked, None
         try:
-            answer = await (self._client.run_many(step.calls) if isinstance(step, Ask) else self._wait(step, until))
+            answer = asked.result()
         except StoreUnavailableError as error:
             if not self.closed:
                 await self._wait_for_the_store(error, until)
@@ -166,12 +194,6 @@ class AsyncRedisSubscription:
             self._away = False
         self._pause = FIRST_PAUSE
         return answer
-
-    async def _wait(self, step: Wait, until: float | None) -> list[Any] | None:
-        left = BLOCK_MS if until is None else int((until - self._clock.monotonic()) * 1_000)
-        # Never 0, which means for ever.
-        found = await self._client.run(step.call(block_ms=max(1, min(BLOCK_MS, left))))
-        return [found] if found else None
 
     async def _wait_for_the_store(self, error: StoreUnavailableError, until: float | None) -> None:
         if not self._away:
@@ -184,3 +206,23 @@ class AsyncRedisSubscription:
         finally:
             closing.cancel()
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+
+async def _answers(client: AsyncRedisClient, step: Ask | Wait) -> list[Any] | None:
+    """What the server says; a task of its own, as the driver may swallow that a task is cancelled.
+
+    (``asyncio.wait_for`` does, before Python 3.12, when what it waits for is done at that moment.)
+    """
+    if isinstance(step, Ask):
+        return await client.run_many(step.calls)
+    found = await client.run(step.call(block_ms=BLOCK_MS))
+    return [found] if found else None
+
+
+async def _close(client: AsyncRedisClient, asked: asyncio.Task[Any] | None) -> None:
+    await client.aclose()
+    if asked is not None:
+        # It fails, as its connection is gone; nobody wants to know.
+        await asyncio.wait([asked])
+        if not asked.cancelled():
+            asked.exception()

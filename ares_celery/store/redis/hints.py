@@ -72,13 +72,14 @@ class HintedWaits:
         self._agents: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._listening = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def ready(self) -> None:
         """Sees to it that hints are heard: before whoever asks tells others its channel.
 
         A connection that does not stand within a second is waited for no longer: the looks bring the same, later.
         """
-        if self._listener is None or self._listener.done():
+        if not self._closed and (self._listener is None or self._listener.done()):
             self._listener = asyncio.create_task(self._listen_again_and_again(), name="ares-caller-hints")
         if not self._listening.is_set():
             await _until(self._listening, FIRST_WORD)
@@ -111,15 +112,23 @@ class HintedWaits:
             _remove(self._waits, topic, hinted)
             _remove(self._agents, agent_id, hinted)
 
+    def wake_all(self) -> None:
+        """Lets every wait look now."""
+        for waits in self._agents.values():
+            for hinted in waits:
+                hinted.set()
+
     async def aclose(self) -> None:
         """Ends the listening; idempotent."""
+        self._closed = True
         if self._listener is not None and not self._listener.done():
             self._listener.cancel()
             await asyncio.wait([self._listener])
 
     async def _listen_again_and_again(self) -> None:
         pause = FIRST_PAUSE
-        while True:
+        # The driver may swallow that the task is cancelled, hence the flag.
+        while not self._closed:
             try:
                 await self._listen()
             except Exception as error:  # noqa: BLE001 - whatever ended the listening, it begins anew
@@ -143,7 +152,7 @@ class HintedWaits:
             pubsub = driver.pubsub(ignore_subscribe_messages=False)
             try:
                 await pubsub.subscribe(self.channel, self._keys.resting)
-                while True:
+                while not self._closed:
                     message = await pubsub.get_message(timeout=POLL)
                     if message is not None:
                         self._hear(message)
@@ -156,7 +165,7 @@ class HintedWaits:
             # The second answer of two: from here on nothing is missed.
             if int(message["data"]) > 1:
                 self._listening.set()
-                self._wake_all()
+                self.wake_all()
             return
         if message["type"] != "message":
             return
@@ -166,10 +175,6 @@ class HintedWaits:
         for hinted in waits or ():
             hinted.set()
 
-    def _wake_all(self) -> None:
-        for waits in self._agents.values():
-            for hinted in waits:
-                hinted.set()
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:

@@ -24,7 +24,7 @@ from ares_celery.model.command import Complete
 from ares_celery.model.event import BEGINNING, Event, EventFilter
 from ares_celery.store.async_access import AsyncSubscription
 from ares_celery.store.base import Reply
-from ares_celery.store.redis import event_calls, hints
+from ares_celery.store.redis import async_subscription, event_calls, hints
 from ares_celery.store.redis.async_access import AsyncRedisAccess
 from ares_celery.store.redis.store import RedisStore
 from tests.contract.store.acting import AGENT, act, run, run_namespace, start, ticks
@@ -41,6 +41,12 @@ NEVER = 60.0
 def store(backend: Backend) -> RedisStore:
     """An open namespace of two shards whose runtime runs."""
     return run_namespace(backend.open(RuntimeConfig(shards=2)))
+
+
+@pytest.fixture(autouse=True)
+def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake server cannot be left in the middle of a wait."""
+    monkeypatch.setattr(async_subscription, "BLOCK_MS", 100)
 
 
 @pytest.fixture
@@ -94,13 +100,17 @@ async def test_lost_hints_cost_a_second_at_most(
 ) -> None:
     """The connection that listens hears nothing; the look that is due anyway finds the answer."""
     monkeypatch.setattr(hints, "REPAIR", 0.05)
-    monkeypatch.setattr(hints.HintedWaits, "_hear", lambda *_: None)
+    monkeypatch.setattr(hints.HintedWaits, "_hear", _hear_nothing)
     monkeypatch.setattr(hints, "FIRST_WORD", 0.01)
     fence = run(store)
     task = await asked(access, "m1", 7)
     answer(store, fence)
     async with asyncio.timeout(10):
         assert await task == Reply("m1", 7)
+
+
+def _hear_nothing(_waits: hints.HintedWaits, _message: object) -> None:
+    """In place of what a hint does."""
 
 
 async def test_a_broken_connection_is_made_anew_and_every_wait_looks(

@@ -176,7 +176,6 @@ class HintedWaits:
             hinted.set()
 
 
-
 async def _until(event: asyncio.Event, seconds: float) -> None:
     """Waits for the event, so long at most."""
     try:

@@ -17,7 +17,11 @@ from tests.redis_server import NoRedisServerError, RedisServer
 
 #: Documents whose code runs agents: with a Redis of their own at ARES_REDIS_URL.
 _WITH_REDIS = ("change-settings.md", "checkpoints.md", "manage-agents.md")
-_documents = Sybil(parsers=[SkipParser(), PythonCodeBlockParser()], patterns=["*.md"], excludes=_WITH_REDIS)
+#: Its files are run by pytest itself: tests/integration/test_testing_kit.py.
+_BY_PYTEST = ("test-your-agent.md",)
+_documents = Sybil(
+    parsers=[SkipParser(), PythonCodeBlockParser()], patterns=["*.md"], excludes=(*_WITH_REDIS, *_BY_PYTEST)
+)
 _with_redis = Sybil(
     parsers=[SkipParser(), PythonCodeBlockParser()], patterns=_WITH_REDIS, fixtures=["redis_for_documents"]
 )

@@ -84,6 +84,10 @@ class Fleet:
         """A worker for supervision and control: agents never take its slots."""
         return self._worker(node, ["supervision", "control"], "threads", 4)
 
+    def worker(self, node: str, *, pool: str, slots: int) -> list[str]:
+        """A worker that does everything: for a fleet that is meant to be cheap."""
+        return self._worker(node, ["agents", "supervision", "control"], pool, slots)
+
     def beat(self) -> list[str]:
         """The scheduler, with its schedule in the private folder."""
         return self._celery("beat", "-s", str(self.folder / "beat-schedule"), "--pidfile=", "-l", self.log_level)

@@ -17,18 +17,25 @@ if TYPE_CHECKING:
     from ares_celery.testing.clock import ManualClock
     from ares_celery.testing.harness import AgentHarness
     from ares_celery.testing.process import SentMessage
+    from ares_celery.testing.runtime import AresRuntime
+    from ares_celery.testing.waiting import wait_until
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - grouped
     # An agent in memory
     "AgentHarness",
     "ManualClock",
     "SentMessage",
+    # Real workers
+    "AresRuntime",
+    "wait_until",
 ]
 
 _HOMES: Final = {
     "AgentHarness": "harness",
+    "AresRuntime": "runtime",
     "ManualClock": "clock",
     "SentMessage": "process",
+    "wait_until": "waiting",
 }
 
 

@@ -27,8 +27,10 @@ from ares_celery.errors.executions import (
     UnreadableCheckpointError,
 )
 from ares_celery.errors.messages import (
+    MailboxFullError,
     MessageIdReusedError,
     MessagePoisonedError,
+    ProcessTimeoutError,
     StreamCancelledError,
     StreamGapError,
 )
@@ -225,31 +227,11 @@ class AgentFailedError(AresError):
     template = "agent {agent_id!r} failed: {type}: {error}"
 
 
-class ProcessTimeoutError(AresError, TimeoutError):
-    """No answer arrived in time; the message stays in the inbox, and the same message id asks for its answer again."""
-
-    code = "process_timeout"
-    template = (
-        "agent {agent_id!r} did not answer message {message_id!r} within {timeout} s; it stays in the inbox: call "
-        "again with the same message_id to get its answer"
-    )
-
-
 class WaitTimeoutError(AresError, TimeoutError):
     """The agent did not reach the state that was waited for; what was asked stays asked."""
 
     code = "wait_timeout"
     template = "agent {agent_id!r} did not become {wanted} within {timeout} s (now {state}); the request stands"
-
-
-class MailboxFullError(AresError):
-    """The agent's inbox holds as many messages as it may."""
-
-    code = "mailbox_full"
-    template = (
-        "the inbox of agent {agent_id!r} holds {limit} messages, the most it may (max_inbox); send more slowly, or "
-        "raise the limit with `ares config set max_inbox N`"
-    )
 
 
 class BudgetExceededError(AresError):

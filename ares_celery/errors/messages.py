@@ -4,7 +4,34 @@ from __future__ import annotations
 
 from ares_celery.errors.base import AresError
 
-__all__ = ["MessageIdReusedError", "MessagePoisonedError", "StreamCancelledError", "StreamGapError"]
+__all__ = [
+    "MailboxFullError",
+    "MessageIdReusedError",
+    "MessagePoisonedError",
+    "ProcessTimeoutError",
+    "StreamCancelledError",
+    "StreamGapError",
+]
+
+
+class ProcessTimeoutError(AresError, TimeoutError):
+    """No answer arrived in time; the message stays in the inbox, and the same message id asks for its answer again."""
+
+    code = "process_timeout"
+    template = (
+        "agent {agent_id!r} did not answer message {message_id!r} within {timeout} s; it stays in the inbox: call "
+        "again with the same message_id to get its answer"
+    )
+
+
+class MailboxFullError(AresError):
+    """The agent's inbox holds as many messages as it may."""
+
+    code = "mailbox_full"
+    template = (
+        "the inbox of agent {agent_id!r} holds {limit} messages, the most it may (max_inbox); send more slowly, or "
+        "raise the limit with `ares config set max_inbox N`"
+    )
 
 
 class MessageIdReusedError(AresError, ValueError):

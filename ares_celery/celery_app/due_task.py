@@ -14,6 +14,7 @@ from ares_celery.celery_app.routing import send_home
 from ares_celery.errors import AresError, OperationNotSupportedError
 
 if TYPE_CHECKING:
+    from celery import Celery
     from celery.result import AsyncResult
 
     _Task = Task[..., Any]
@@ -55,6 +56,18 @@ class AresTask(_Task):
     throws = (AresError,)
     #: Of the app; filled in when the task is added to it.
     ares_namespace: str = ""
+
+    @classmethod
+    @override
+    def bind(cls, app: Celery) -> Celery:
+        """Joins the task with its app, and leaves no trace in the app's settings.
+
+        A worker writes the modules of all tasks into the setting `include`, for children that start afresh. Ours come
+        with the app's own module, so it finds nothing but a module of Celery that is always in there.
+        """
+        cls.__module__ = "celery.app.builtins"
+        bind: Any = super().bind
+        return cast("Celery", bind(app))
 
     @classmethod
     @override

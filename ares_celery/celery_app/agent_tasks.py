@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 
 from celery import Celery
 
+from ares_celery.celery_app.django_database import let_go_of_database
 from ares_celery.celery_app.due_task import AgentTask
 from ares_celery.celery_app.log import agent_lines
 from ares_celery.celery_app.message import message_of
@@ -50,6 +51,7 @@ def host_message(task: AgentTask, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 def host_agent(task: AgentTask, agent_id: AgentId, epoch: Epoch) -> dict[str, Any]:
     """Runs the incarnation to its end, or gives the message to another worker while this one drains."""
+    let_go_of_database()
     wiring, request = wiring_of(task.app), task.request
     delivery = Delivery(str(request.id), int(request.retries or 0), str(request.hostname))
     number = _INCARNATION.search(str(request.get("kwargsrepr") or ""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,9 @@ class GuestFleet(Fleet):
         del env["ARES_AGENT_MODULES"]
         return env
 
-    @property
+    @cached_property
     @override
-    def app(self) -> Celery:  # type: ignore[override]
+    def app(self) -> Celery:
         """The app itself, as a service of theirs has it."""
         return self.shop
 

@@ -55,7 +55,7 @@ def test_agents_live_beside_tasks_on_redis(make_guests: Callable[..., GuestFleet
     with pytest.raises(NotImplementedError, match="No result backend"):
         asked.get(timeout=1)
     # One for the other namespace goes home, though the first protocol has its headers elsewhere.
-    home = {"headers": {"ares_namespace": other.namespace}, "queue": f"{shop.namespace}.control"}
+    home: dict[str, Any] = {"headers": {"ares_namespace": other.namespace}, "queue": f"{shop.namespace}.control"}
     shop.app.send_task("ares.pause_agent", kwargs={"agent_id": "a"}, **home)
     other.until("a", "paused")
 

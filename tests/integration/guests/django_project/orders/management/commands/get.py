@@ -11,7 +11,7 @@ from typing_extensions import override
 from orders.tasks import count
 
 
-class Command(BaseCommand):  # type: ignore[misc]
+class Command(BaseCommand):
     """Asks a page, and a task."""
 
     @override
@@ -20,5 +20,6 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     @override
     def handle(self, *args: object, **options: Any) -> None:
-        self.stdout.write(Client().get(options["path"]).content.decode() + "\n")
+        client: Any = Client()
+        self.stdout.write(client.get(options["path"]).content.decode() + "\n")
         self.stdout.write(f"{count.delay().get(timeout=20)}\n")

@@ -11,7 +11,7 @@ from ares_celery import AgentSpec
 from orders.views import manager
 
 
-class Command(BaseCommand):  # type: ignore[misc]
+class Command(BaseCommand):
     """Starts an agent."""
 
     @override

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
         StatefulAgent,
         StreamHandler,
     )
+    from ares_celery.agents.mcp_servers import mcp_server, override_mcp
     from ares_celery.agents.registry import agent
+    from ares_celery.agents.resources import override_resource, worker_resource
+    from ares_celery.agents.sharing import MCPHandle, SyncMCPHandle, ToolCall
     from ares_celery.agents.summariser import Summariser, summariser
+    from ares_celery.agents.tools import override_tool, tool
     from ares_celery.agents.upcasting import upcaster
     from ares_celery.async_manager.handle import AsyncAgentHandle
     from ares_celery.celery_app.async_client import AsyncManager
@@ -73,6 +77,7 @@ if TYPE_CHECKING:
         MCPConnectionLostError,
         MessageIdReusedError,
         MessagePoisonedError,
+        MCPServerError,
         NamespaceMismatchError,
         NewerStateError,
         NilAgentError,
@@ -95,6 +100,8 @@ if TYPE_CHECKING:
         StreamCancelledError,
         StreamGapError,
         StreamNotFoundError,
+        ToolError,
+        ToolTimeoutError,
         UnknownAgentTypeError,
         UnreadableCheckpointError,
         UnreadableGroupError,
@@ -104,6 +111,7 @@ if TYPE_CHECKING:
         VersionConflictError,
         WaitTimeoutError,
         WorkerHookError,
+        WorkerResourceError,
         error_from_wire,
     )
     from ares_celery.local import LocalManager
@@ -175,6 +183,16 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "StreamResult",
     "SyncAgentContext",
     "upcaster",
+    # Shared by the agents of a process
+    "MCPHandle",
+    "SyncMCPHandle",
+    "ToolCall",
+    "mcp_server",
+    "override_mcp",
+    "override_resource",
+    "override_tool",
+    "tool",
+    "worker_resource",
     # Running agents
     "Activity",
     "AgentHandle",
@@ -292,6 +310,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "LLMUnavailableError",
     "LeaseLostError",
     "MCPConnectionLostError",
+    "MCPServerError",
     "MailboxFullError",
     "MessageIdReusedError",
     "MessagePoisonedError",
@@ -316,6 +335,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "StreamCancelledError",
     "StreamGapError",
     "StreamNotFoundError",
+    "ToolError",
+    "ToolTimeoutError",
     "UnknownAgentTypeError",
     "UnreadableCheckpointError",
     "UnserialisableError",
@@ -325,6 +346,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "VersionConflictError",
     "WaitTimeoutError",
     "WorkerHookError",
+    "WorkerResourceError",
     "error_from_wire",
     # Signals
     "AgentSignal",
@@ -344,7 +366,11 @@ _HOMES: Final = {
         "StatefulAgent",
         "StreamHandler",
     ),
+    "ares_celery.agents.mcp_servers": ("mcp_server", "override_mcp"),
     "ares_celery.agents.registry": ("agent",),
+    "ares_celery.agents.resources": ("override_resource", "worker_resource"),
+    "ares_celery.agents.sharing": ("MCPHandle", "SyncMCPHandle", "ToolCall"),
+    "ares_celery.agents.tools": ("override_tool", "tool"),
     "ares_celery.agents.upcasting": ("upcaster",),
     "ares_celery.agents.summariser": ("Summariser", "summariser"),
     "ares_celery.async_manager.handle": ("AsyncAgentHandle",),

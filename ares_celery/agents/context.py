@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
+from ares_celery.agents.sharing import Sharing, SyncSharing
 from ares_celery.model.event import Event
 
 __all__ = ["AgentContext", "ContextInfo", "StoppingReason", "SyncAgentContext"]
@@ -69,7 +70,7 @@ class ContextInfo(Protocol):
         ...
 
 
-class AgentContext(ContextInfo, Protocol):
+class AgentContext(ContextInfo, Sharing, Protocol):
     """The context of an agent whose methods are ``async``.
 
     Every call waits while the store is away, and raises FencedSignal (not an Exception) once the incarnation is over.
@@ -122,7 +123,7 @@ class AgentContext(ContextInfo, Protocol):
         ...
 
 
-class SyncAgentContext(ContextInfo, Protocol):
+class SyncAgentContext(ContextInfo, SyncSharing, Protocol):
     """The context of an agent whose methods are plain; the same names. Messages are handed over at its calls."""
 
     def emit(

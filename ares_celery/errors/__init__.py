@@ -41,6 +41,13 @@ from ares_celery.errors.plugins import (
     PluginNotFoundError,
     PluginTimeoutError,
 )
+from ares_celery.errors.shared import (
+    MCPConnectionLostError,
+    MCPServerError,
+    ToolError,
+    ToolTimeoutError,
+    WorkerResourceError,
+)
 from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.store import (
@@ -88,6 +95,7 @@ __all__ = [
     "LLMUnavailableError",
     "LeaseLostError",
     "MCPConnectionLostError",
+    "MCPServerError",
     "MailboxFullError",
     "MessageIdReusedError",
     "MessagePoisonedError",
@@ -113,6 +121,8 @@ __all__ = [
     "StreamCancelledError",
     "StreamGapError",
     "StreamNotFoundError",
+    "ToolError",
+    "ToolTimeoutError",
     "UnknownAgentTypeError",
     "UnreadableCheckpointError",
     "UnreadableGroupError",
@@ -122,6 +132,7 @@ __all__ = [
     "VersionConflictError",
     "WaitTimeoutError",
     "WorkerHookError",
+    "WorkerResourceError",
     "error_from_wire",
 ]
 
@@ -340,13 +351,6 @@ class LLMUnavailableError(AresError):
 
     code = "llm_unavailable"
     template = "the language model is not available: {reason}"
-
-
-class MCPConnectionLostError(AresError):
-    """Raise it from an agent when the connection to an MCP server is lost: the death is never charged."""
-
-    code = "mcp_connection_lost"
-    template = "the connection to MCP server {server!r} is lost"
 
 
 class ChaosDisabledError(AresError):

@@ -42,6 +42,7 @@ from ares_celery.runtime.ends import (
 from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.loop_thread import LoopThread
+from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.store.base import AsyncIncarnationStore, InboxMessage, Reply
 
 __all__ = ["AsyncBody"]
@@ -83,6 +84,7 @@ class AsyncBody:
         loop: LoopThread,
         store: AsyncIncarnationStore,
         report_ill: Callable[[Incarnation, str, DeathCause], None],
+        shared: SharedThings | None = None,
     ) -> None:
         """Binds the parts; ``run`` does the work."""
         self._incarnation = incarnation
@@ -93,6 +95,7 @@ class AsyncBody:
         self._loop = loop
         self._store = store
         self._report_ill = report_ill
+        self._shared = shared
         hang_timeout = incarnation.record.spec.hang_timeout
         self._hang_limit = hang_timeout.total_seconds() if hang_timeout else 0.0
         self._health = HealthWatch(agent, config, clock.monotonic()) if HealthWatch.wanted(agent) else None
@@ -129,7 +132,13 @@ class AsyncBody:
 
     def _begin(self) -> None:
         self._ctx = AsyncContext(
-            self._incarnation, self._agent, self._type.schema, self._config, self._clock, store=self._store
+            self._incarnation,
+            self._agent,
+            self._type.schema,
+            self._config,
+            self._clock,
+            store=self._store,
+            shared=self._shared,
         )
         self._main = self._loop.loop.create_task(self._run())
         loop = self._loop.loop

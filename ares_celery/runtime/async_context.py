@@ -23,6 +23,8 @@ from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
+from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.store.base import AsyncIncarnationStore
 
 __all__ = ["AsyncContext"]
@@ -33,7 +35,7 @@ T = TypeVar("T")
 class AsyncContext(BaseContext):
     """Implements :class:`ares_celery.agents.context.AgentContext`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of one incarnation
         self,
         incarnation: Incarnation,
         agent: Agent,
@@ -42,12 +44,15 @@ class AsyncContext(BaseContext):
         clock: Clock,
         *,
         store: AsyncIncarnationStore,
+        shared: SharedThings | None = None,
     ) -> None:
         """Binds the context; to be made on the loop."""
         super().__init__(incarnation, agent, schema, config, clock)
         self._store = store
         self._woken = asyncio.Event()
         self._emitting = asyncio.Lock()
+        access = AsyncAccess(shared or things_without_loop(), self._tool_caller())
+        self.resource, self.tool, self.mcp = access.resource, access.tool, access.mcp
 
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; called on the loop."""

@@ -19,7 +19,9 @@ from ares_celery.errors.wording import describe_error
 from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent, why_reserved
 from ares_celery.runtime.ends import ApplyFailedSignal
 from ares_celery.runtime.incarnation import Completion, Incarnation
+from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.replay import replayable
+from ares_celery.runtime.tool_calls import ToolCaller
 
 #: Signals that are raised without a pause; an agent that catches more of them would hold the loop, or a core.
 _FREE_REFUSALS: Final = 3
@@ -133,6 +135,11 @@ class BaseContext:
     def heartbeat(self) -> None:
         """Says that the agent makes progress."""
         self._incarnation.progress_at = self._clock.monotonic()
+
+    def _tool_caller(self) -> ToolCaller:
+        """The incarnation as it calls tools; plug-ins with hooks are told."""
+        listener: object = self._incarnation.listener
+        return ToolCaller(self.agent_id, self.type, self._clock, listener if isinstance(listener, StepHooks) else None)
 
     # -- rules ------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ from ares_celery.runtime.async_body import AsyncBody
 from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.compaction import Compactor
 from ares_celery.runtime.compaction_duty import CompactionDuty
+from ares_celery.runtime.drain_watch import watch_drain
 from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
@@ -47,6 +49,7 @@ from ares_celery.runtime.ports import EventListener, Wakeups
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.runtime.recoverer import Recoverer
 from ares_celery.runtime.replay import PAGE
+from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.sync_body import SyncBody
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
@@ -59,8 +62,6 @@ _FOR_EVER = timedelta(days=3650)
 #: Seconds between two tries of a claim while the store does not answer.
 _CLAIM_PAUSE = 0.2
 _WARM_UP_LIMIT = 10.0
-#: Seconds between two looks at a drain that goes on.
-_DRAIN_LOOK = 0.1
 #: Missed heartbeats after which the event loop counts as hung.
 _HUNG_HEARTBEATS = 3
 
@@ -124,6 +125,9 @@ class ProcessHost:
             store, config, registry, clock=self._clock, sources=sources, draining=self._draining
         )
         self._lock = threading.Lock()
+        self._shared = SharedThings(
+            lambda: self._loop_and_store()[0].loop, notes_offspring=exclusive, clock=self._clock
+        )
         self._loop: LoopThread | None = None
         self._async_store: AsyncIncarnationStore | None = None
         self._compaction = CompactionDuty(Compactor(store.events, config).compact, config)
@@ -162,7 +166,7 @@ class ProcessHost:
             self._hosted.remove(incarnation)
             self._bodies.pop(incarnation.fence, None)
             if self._exclusive:
-                end_offspring(self._clock)
+                end_offspring(self._clock, spare=self._shared.offspring)
 
     def warm_up(self) -> None:
         """Opens what the first agent would have to wait for: the event loop and its connection."""
@@ -180,17 +184,8 @@ class ProcessHost:
         for incarnation in self._hosted.all():
             incarnation.ask("drain")
         if first and self._on_stuck is not None:
-            start_detached("drain-watch", self._watch_drain)
-
-    def _watch_drain(self) -> None:
-        until = self._clock.monotonic() + self._settings().drain_timeout.total_seconds()
-        never = threading.Event()
-        while self._clock.monotonic() < until:
-            self._clock.wait(never, _DRAIN_LOOK)
-        left = sorted(self.hosted())
-        if left and self._on_stuck is not None:
-            log.error("%d agents did not end within drain_timeout and are left to their leases: %s", len(left), left)
-            self._on_stuck()
+            limit = self._settings().drain_timeout
+            start_detached("drain-watch", partial(watch_drain, self.hosted, limit, self._on_stuck, self._clock))
 
     @property
     def draining(self) -> bool:
@@ -212,6 +207,7 @@ class ProcessHost:
         self._compaction.close()
         if self._wakeups is not None:
             self._wakeups.close()
+        self._shared.close()
         if self._loop is not None:
             close_loop(self._loop, self._async_store)
 
@@ -289,6 +285,7 @@ class ProcessHost:
                 loop=loop,
                 store=self._recoverer.saving_async(store),
                 report_ill=self._report_ill,
+                shared=self._shared,
             )
         return SyncBody(
             incarnation,
@@ -298,6 +295,7 @@ class ProcessHost:
             clock=self._clock,
             store=self._recoverer.saving(self._store),
             report_ill=self._report_ill,
+            shared=self._shared,
         )
 
     def _park(self, incarnation: Incarnation, error: EventIntegrityError, found: list[Finding]) -> Outcome:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 from ares_celery.clock import Clock
@@ -39,9 +40,16 @@ def offspring_of(pid: int) -> list[int]:
     return found
 
 
-def end_offspring(clock: Clock, *, grace: float = 1.0) -> int:
-    """Ends all descendants of this process: SIGTERM, after ``grace`` seconds SIGKILL. Returns how many there were."""
-    found = offspring_of(os.getpid())
+def end_offspring(clock: Clock, *, grace: float = 1.0, spare: Collection[int] = ()) -> int:
+    """Ends all descendants of this process: SIGTERM, after ``grace`` seconds SIGKILL. Returns how many there were.
+
+    Args:
+        clock: Monotonic time.
+        grace: Seconds to end in order.
+        spare: Processes that go on, with whatever they started.
+    """
+    spared = {*spare, *(child for pid in spare for child in offspring_of(pid))}
+    found = [pid for pid in offspring_of(os.getpid()) if pid not in spared]
     if not found:
         return 0
     log.info("ending %d processes that the agent left behind", len(found))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ares_celery.ids import AgentId
 from ares_celery.model.event import Event
 from ares_celery.model.failure import Failure
 from ares_celery.model.plan import Nudge
+from ares_celery.plugins.contract import StepCall, StepResult
 
-__all__ = ["EventListener", "Launcher", "RecoveryJudge", "Wakeups"]
+__all__ = ["EventListener", "Launcher", "RecoveryJudge", "StepHooks", "Wakeups"]
 
 
 class Launcher(Protocol):
@@ -43,6 +44,24 @@ class EventListener(Protocol):
 
     def publish(self, events: Sequence[Event]) -> None:
         """Takes events that are stored, in the order of their stream. Never blocks, never raises."""
+        ...
+
+
+@runtime_checkable
+class StepHooks(Protocol):
+    """Tells plug-ins of an agent's steps and tools; a listener that has this is told of them, too."""
+
+    @property
+    def hooks(self) -> list[str]:
+        """Who would be told now; empty: nobody needs to be."""
+        ...
+
+    def before_step(self, step: StepCall, /) -> object:
+        """Something is about to run. Bounded in time; never raises."""
+        ...
+
+    def after_step(self, step: StepCall, result: StepResult, /) -> object:
+        """It has run. Bounded in time; never raises."""
         ...
 
 

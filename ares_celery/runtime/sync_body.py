@@ -38,6 +38,7 @@ from ares_celery.runtime.ends import (
 from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.interrupts import Interrupts
+from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.sync_context import SyncContext
 from ares_celery.store.base import InboxMessage, Reply, Store
 
@@ -62,6 +63,7 @@ class SyncBody:
         clock: Clock,
         store: Store,
         report_ill: Callable[[Incarnation, str, DeathCause], None],
+        shared: SharedThings | None = None,
     ) -> None:
         """Binds the parts; ``run`` does the work."""
         self._incarnation = incarnation
@@ -75,7 +77,14 @@ class SyncBody:
         self._hang_limit = hang_timeout.total_seconds() if hang_timeout else 0.0
         self._health = HealthWatch(agent, config, clock.monotonic()) if HealthWatch.wanted(agent) else None
         self._ctx = SyncContext(
-            incarnation, agent, agent_type.schema, config, clock, store=store, hand_over=self._hand_over
+            incarnation,
+            agent,
+            agent_type.schema,
+            config,
+            clock,
+            store=store,
+            hand_over=self._hand_over,
+            shared=shared,
         )
         self._serves = hasattr(agent, "process")
         self._in_message = False

@@ -24,6 +24,8 @@ from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
+from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.store.base import Store
 
 __all__ = ["SyncContext"]
@@ -44,6 +46,7 @@ class SyncContext(BaseContext):
         *,
         store: Store,
         hand_over: Callable[[], None],
+        shared: SharedThings | None = None,
     ) -> None:
         """Binds the context; ``hand_over`` lets the agent answer the messages that wait."""
         super().__init__(incarnation, agent, schema, config, clock)
@@ -53,6 +56,8 @@ class SyncContext(BaseContext):
         self._emitting = False
         self._called_at = clock.monotonic()
         self._waiting = False
+        access = SyncAccess(shared or things_without_loop(), self._tool_caller(), self._look_up)
+        self.resource, self.tool, self.mcp = access.resource, access.tool, access.mcp
 
     def silence(self) -> float:
         """Seconds since the agent's code last called the context; none while it waits in a call. From any thread."""
@@ -197,6 +202,11 @@ class SyncContext(BaseContext):
         while self._incarnation.suspended and self._incarnation.stopping_reason is None:
             self._woken.clear()
             self._clock.wait(self._woken, OUTAGE_PAUSE)
+        if self._incarnation.fenced:
+            self._refuse(FencedSignal())
+
+    def _look_up(self) -> None:
+        """While something shared is waited for: its caller may be over. Not a call of the agent's code."""
         if self._incarnation.fenced:
             self._refuse(FencedSignal())
 

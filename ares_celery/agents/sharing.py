@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
@@ -42,7 +42,7 @@ class MCPHandle(Protocol):
         """The server's, as it was registered."""
         ...
 
-    async def tools(self) -> tuple[Any, ...]:
+    async def tools(self) -> list[Any]:
         """The server's tools, as it listed them when the connection was made last.
 
         Raises:
@@ -54,7 +54,7 @@ class MCPHandle(Protocol):
         """The session itself, for what is no method of it. What breaks in your hands is noticed at the next call."""
         ...
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         """A method of the session.
 
         A call of it raises MCPConnectionLostError when the connection breaks or cannot be made, and otherwise what the
@@ -71,7 +71,7 @@ class SyncMCPHandle(Protocol):
         """See :attr:`MCPHandle.name`."""
         ...
 
-    def tools(self) -> tuple[Any, ...]:
+    def tools(self) -> list[Any]:
         """See :meth:`MCPHandle.tools`."""
         ...
 
@@ -104,12 +104,12 @@ class Sharing(Protocol):
         ...
 
     @overload
-    def tool(self, which: str, /) -> ToolCall[..., Awaitable[Any]]: ...
+    def tool(self, which: str, /) -> ToolCall[..., Coroutine[Any, Any, Any]]: ...
     @overload
-    def tool(self, which: Callable[P, Awaitable[T]], /) -> ToolCall[P, Awaitable[T]]: ...
+    def tool(self, which: Callable[P, Awaitable[T]], /) -> ToolCall[P, Coroutine[Any, Any, T]]: ...
     @overload
-    def tool(self, which: Callable[P, T], /) -> ToolCall[P, Awaitable[T]]: ...
-    def tool(self, which: Any, /) -> ToolCall[..., Awaitable[Any]]:
+    def tool(self, which: Callable[P, T], /) -> ToolCall[P, Coroutine[Any, Any, T]]: ...
+    def tool(self, which: Any, /) -> ToolCall[..., Coroutine[Any, Any, Any]]:
         """A registered tool, to be called: ``await ctx.tool("refund")(order="o-1")``.
 
         A plain function runs on a thread of its own, so it holds up nobody. Plug-ins with hooks are told before and

@@ -36,6 +36,8 @@ _CLOSED: Final = frozenset({"ClosedResourceError", "BrokenResourceError", "EndOf
 class _Limits(Protocol):
     @property
     def open(self) -> float: ...
+    @property
+    def slack(self) -> float: ...
 
 
 class _Keeper(Protocol):
@@ -72,16 +74,16 @@ class MCPHolder:
         self._make = make
         self._keeper = keeper
         self._clock = clock or SystemClock()
-        self._tools: tuple[Any, ...] = ()
+        self._tools: list[Any] = []
         self._failures = 0
         self._not_before = 0.0
         self._opened_at = 0.0
         self._problem = ""
 
-    async def tools(self) -> tuple[Any, ...]:
+    async def tools(self) -> list[Any]:
         """The tools, as listed when the connection was made."""
         await self.session()
-        return self._tools
+        return list(self._tools)
 
     async def session(self) -> Any:  # noqa: ANN401 - whatever the library gives
         """The session. Raises MCPConnectionLostError, MCPServerError."""
@@ -124,7 +126,7 @@ class MCPHolder:
         opening = self.opening
         if opening is None or opening.is_spent:
             opening = self._connect()
-        outcome = await opening.wait(self._keeper.limits.open + 1)
+        outcome = await opening.wait(self._keeper.limits.open + self._keeper.limits.slack)
         match outcome:
             case Opened(value):
                 return opening, value
@@ -223,11 +225,11 @@ def _method(server: str, session: object, method: str) -> Callable[..., Any]:
     return function
 
 
-async def _tools_of(session: object) -> tuple[Any, ...]:
+async def _tools_of(session: object) -> list[Any]:
     """All pages of the list; empty when the session has none."""
     lister: Any = getattr(session, "list_tools", None)
     if lister is None:
-        return ()
+        return []
     found: list[Any] = []
     page: Any = await lister()
     for _ in range(_MOST_PAGES):
@@ -236,7 +238,7 @@ async def _tools_of(session: object) -> tuple[Any, ...]:
         if not cursor:
             break
         page = await lister(cursor=cursor)
-    return tuple(found)
+    return found
 
 
 class GivenSession:
@@ -246,7 +248,7 @@ class GivenSession:
         self.name = name
         self._session = session
 
-    async def tools(self) -> tuple[Any, ...]:
+    async def tools(self) -> list[Any]:
         """What it lists now."""
         return await _tools_of(self._session)
 

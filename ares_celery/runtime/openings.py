@@ -208,6 +208,13 @@ class TaskOpening(Opening):
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._own(), name=f"ares {self.label}")
+        self._task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        """One that was cancelled before its first step has said nothing."""
+        if not self.outcome.done():
+            self._set_gone()
+            self._publish(Failed(_why(asyncio.CancelledError(str(task)), was_asked=self.is_asked_to_close)))
 
     def _on_asked(self) -> None:
         self._asked.set()

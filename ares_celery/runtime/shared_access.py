@@ -107,13 +107,13 @@ class _MCPHandle:
         self._holder = holder
         self.name = holder.name
 
-    async def tools(self) -> tuple[Any, ...]:
+    async def tools(self) -> list[Any]:
         return await self._holder.tools()
 
     async def session(self) -> Any:  # noqa: ANN401 - whatever the library gives
         return await self._holder.session()
 
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         if name.startswith(_HIDDEN):
             raise AttributeError(name)
 
@@ -131,8 +131,8 @@ class _SyncMCPHandle:
         self._run = run
         self.name = holder.name
 
-    def tools(self) -> tuple[Any, ...]:
-        tools: tuple[Any, ...] = self._run(self._holder.tools)
+    def tools(self) -> list[Any]:
+        tools: list[Any] = self._run(self._holder.tools)
         return tools
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

@@ -34,11 +34,13 @@ class Limits:
 
     Attributes:
         open: Seconds for each to open.
+        slack: Seconds that whoever waits for it waits longer, for what cannot be cut off.
         close: Seconds for each to close.
         close_all: Seconds for all of them to close.
     """
 
     open: float = 30.0
+    slack: float = 1.0
     close: float = 5.0
     close_all: float = 10.0
 
@@ -108,7 +110,7 @@ class SharedThings:
         name, is_replaced, value = self._find_resource(which)
         if is_replaced:
             return value
-        return self._value(name, await self._opening_of(name).wait(self.limits.open + 1))
+        return self._value(name, await self._opening_of(name).wait(self.limits.open + self.limits.slack))
 
     def resource_in_thread(self, which: object, look: Callable[[], None]) -> Any:  # noqa: ANN401 - as above
         """As :meth:`resource`, for whoever waits on a thread; ``look`` is called meanwhile and may raise."""
@@ -118,7 +120,7 @@ class SharedThings:
         if self._registries.resources.check(name).is_async:
             raise WorkerResourceError(name=name, problem=_NO_LOOP)
         outcome = self._opening_of(name).outcome
-        return self._value(name, wait_in_thread(outcome, self.limits.open + 1, look, self._clock))
+        return self._value(name, wait_in_thread(outcome, self.limits.open + self.limits.slack, look, self._clock))
 
     def _find_resource(self, which: object) -> tuple[str, bool, Any]:
         name = self._registries.resources.name_of(which)

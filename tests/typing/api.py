@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ from ares_celery import (
     EventFilter,
     Execution,
     Manager,
+    MCPHandle,
     MemoryManager,
     ProcessTimeoutError,
     ReadOptions,
@@ -35,6 +36,7 @@ from ares_celery import (
     Subscription,
     Summary,
     SyncAgentContext,
+    SyncMCPHandle,
     Violation,
     agent,
     connect,
@@ -42,8 +44,14 @@ from ares_celery import (
     encode_checkpoint,
     find_violations,
     integrity_digest,
+    mcp_server,
+    override_mcp,
+    override_resource,
+    override_tool,
     summariser,
+    tool,
     upcaster,
+    worker_resource,
     worker_snapshot_store,
 )
 
@@ -65,6 +73,77 @@ class Typed:
 
     def restore_state(self, state: dict[str, object]) -> None:
         self.limit = int(str(state["limit"]))
+
+
+class Model:
+    async def complete(self, prompt: str) -> str:
+        return prompt
+
+
+@worker_resource("model")
+async def model() -> AsyncIterator[Model]:
+    """Belongs to the loop."""
+    yield Model()
+
+
+@worker_resource("words")
+def words() -> Iterator[dict[str, int]]:
+    """Belongs to threads."""
+    yield {}
+
+
+@tool("refund", replay="keyed", timeout=timedelta(seconds=20))
+async def refund(order: str, *, idempotency_key: str = "") -> int:
+    """Takes its key."""
+    return len(order + idempotency_key)
+
+
+@tool("look", replay="safe", timeout="500ms")
+def look(order: str) -> float:
+    """Reads."""
+    return float(len(order))
+
+
+@mcp_server("github")
+async def github() -> AsyncIterator[object]:
+    """Connects."""
+    yield object()
+
+
+@agent("typed-sharer")
+class TypedSharer:
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        shared: Model = await ctx.resource(model)
+        counted: dict[str, int] = await ctx.resource(words)
+        by_name: Any = await ctx.resource("model")
+        cents: int = await ctx.tool(refund)("o-1", idempotency_key="k")
+        weight: float = await ctx.tool(look).with_options(timeout=1)("o-1")
+        anything: Any = await ctx.tool("refund")(order="o-1")
+        server: MCPHandle = ctx.mcp("github")
+        found: Any = await server.call_tool("search", {"q": "x"})
+        names: list[Any] = await server.tools()
+        return [await shared.complete("hi"), counted, by_name, cents, weight, anything, found, names]
+
+
+@agent("typed-plain-sharer")
+class TypedPlainSharer:
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def process(self, ctx: SyncAgentContext, message: object) -> object:
+        counted: dict[str, int] = ctx.resource(words)
+        weight: float = ctx.tool(look)("o-1")
+        server: SyncMCPHandle = ctx.mcp("github")
+        return [counted, weight, server.call_tool("search"), server.tools()]
+
+
+def replaced(fake: Model) -> None:
+    """As in a test."""
+    with override_resource(model, fake), override_tool("look", look), override_mcp("github", object()):
+        pass
 
 
 @agent("typed-plain")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -106,7 +106,7 @@ class PlainAsker:
 
 
 @contextmanager
-def running(redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
+def running(redis_server: RedisServer, namespace: str) -> Generator[Runtime]:
     """A runtime with a plug-in that records tools; the log is empty."""
     LOG.clear()
     with ExitStack() as stack:

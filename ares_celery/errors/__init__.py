@@ -42,6 +42,7 @@ from ares_celery.errors.plugins import (
     PluginTimeoutError,
 )
 from ares_celery.errors.shared import (
+    LLMUnavailableError,
     MCPConnectionLostError,
     MCPServerError,
     ToolError,
@@ -339,18 +340,6 @@ class LeaseLostError(AresError):
 
     code = "lease_lost"
     template = "the lease of agent {agent_id!r} (incarnation {epoch}) is lost"
-
-
-class LLMUnavailableError(AresError):
-    """Raise it from an agent when a language model refuses for now or does not answer: the death is never charged.
-
-    Example:
-        >>> str(LLMUnavailableError(reason="429, try again in 20 s"))
-        'the language model is not available: 429, try again in 20 s'
-    """
-
-    code = "llm_unavailable"
-    template = "the language model is not available: {reason}"
 
 
 class ChaosDisabledError(AresError):

@@ -1,4 +1,4 @@
-"""Errors about what the agents of a process share: resources, tools, connections to MCP servers."""
+"""Errors about what the agents of a process share: resources, tools, connections to models and MCP servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import Any
 
 from ares_celery.errors.base import AresError
 
-__all__ = ["MCPConnectionLostError", "MCPServerError", "ToolError", "ToolTimeoutError", "WorkerResourceError"]
+__all__ = [
+    "LLMUnavailableError",
+    "MCPConnectionLostError",
+    "MCPServerError",
+    "ToolError",
+    "ToolTimeoutError",
+    "WorkerResourceError",
+]
 
 
 class WorkerResourceError(AresError):
@@ -32,6 +39,18 @@ class ToolTimeoutError(ToolError, TimeoutError):
 
     code = "tool_timeout"
     template = "tool {tool!r} of agent {agent_id!r} did not return within {limit} s; whether it took effect is unknown"
+
+
+class LLMUnavailableError(AresError):
+    """Raise it from an agent when a language model refuses for now or does not answer: the death is never charged.
+
+    Example:
+        >>> str(LLMUnavailableError(reason="429, try again in 20 s"))
+        'the language model is not available: 429, try again in 20 s'
+    """
+
+    code = "llm_unavailable"
+    template = "the language model is not available: {reason}"
 
 
 class MCPServerError(AresError):

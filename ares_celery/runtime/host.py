@@ -49,7 +49,7 @@ from ares_celery.runtime.ports import EventListener, Wakeups
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.runtime.recoverer import Recoverer
 from ares_celery.runtime.replay import PAGE
-from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.shared_things import Registries, SharedThings
 from ares_celery.runtime.sync_body import SyncBody
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
@@ -90,6 +90,7 @@ class ProcessHost:
         on_stuck: Callable[[], None] | None = None,
         clock: Clock | None = None,
         listener: EventListener | None = None,
+        registries: Registries | None = None,
     ) -> None:
         """Starts the keeper.
 
@@ -105,6 +106,7 @@ class ProcessHost:
             on_stuck: Called when agents have not ended within drain_timeout: ends the process.
             clock: Injected in tests.
             listener: Told of the events that agents of this process have stored.
+            registries: What its agents share; None = what modules registered in this process.
         """
         self._listener = listener
         self._on_stuck = on_stuck
@@ -126,7 +128,7 @@ class ProcessHost:
         )
         self._lock = threading.Lock()
         self._shared = SharedThings(
-            lambda: self._loop_and_store()[0].loop, notes_offspring=exclusive, clock=self._clock
+            lambda: self._loop_and_store()[0].loop, registries=registries, notes_offspring=exclusive, clock=self._clock
         )
         self._loop: LoopThread | None = None
         self._async_store: AsyncIncarnationStore | None = None

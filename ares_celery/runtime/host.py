@@ -128,7 +128,7 @@ class ProcessHost:
         )
         self._lock = threading.Lock()
         self._shared = SharedThings(
-            lambda: self._loop_and_store()[0].loop, registries=registries, notes_offspring=exclusive, clock=self._clock
+            lambda: self._loop_and_store()[0], registries=registries, notes_offspring=exclusive, clock=self._clock
         )
         self._loop: LoopThread | None = None
         self._async_store: AsyncIncarnationStore | None = None

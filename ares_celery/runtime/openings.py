@@ -7,15 +7,16 @@ asked for it first may be cancelled at any time. So neither an agent nor whoever
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -23,9 +24,11 @@ from ares_celery.clock import Clock
 from ares_celery.errors.wording import describe_error
 
 __all__ = [
+    "ON_THREADS",
     "Failed",
     "Opened",
     "Opening",
+    "Submitter",
     "TaskOpening",
     "ThreadOpening",
     "outcome_of",
@@ -34,10 +37,13 @@ __all__ = [
 ]
 
 log: Final = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Seconds between two looks of a thread that waits at whether it still should.
 _LOOK: Final = 0.1
+#: Seconds that a loop may be late.
+_SLACK: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,40 @@ def wait_in_thread(running: Future[T], timeout: float | None, look: Callable[[],
             look()
 
 
+class _OnThreads(Executor):
+    """Runs each call on a thread of its own: one that hangs holds up nothing but its caller."""
+
+    @override
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        # Nobody cancels it from here on: whoever waits in vain just goes.
+        future.set_running_or_notify_cancel()
+        context = contextvars.copy_context()
+
+        def run() -> None:
+            try:
+                value = context.run(fn, *args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+        threading.Thread(target=run, name="ares-call", daemon=True).start()
+        return future
+
+
+#: For calls that may take their time.
+ON_THREADS: Final = _OnThreads()
+
+
+class Submitter(Protocol):
+    """An event loop, from outside."""
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Runs a coroutine on the loop; from any other thread."""
+        ...
+
+
 class Opening:
     """What owners in tasks and in threads have in common; outcomes may be waited for from anywhere.
 
@@ -126,14 +166,14 @@ class Opening:
         """Has the owner leave it, or give up entering it; returns at once."""
         raise NotImplementedError
 
-    def close(self, timeout: float) -> bool:
-        """Has it left and waits for that; False when it did not come to an end. Not from the owner's loop or thread."""
-        self.ask_to_close()
-        try:
-            self.over.result(timeout)
-        except FutureTimeoutError:
-            return False
-        return True
+    def close(self, timeout: float, loop: Callable[[], Submitter]) -> bool:
+        """Has it left and waits for that; False when it did not come to an end.
+
+        Args:
+            timeout: Seconds.
+            loop: The event loop, for an owner that is a task; not to be called from it.
+        """
+        raise NotImplementedError
 
     async def wait(self, timeout: float) -> Opened | Failed | None:
         """The outcome, or None when it takes longer; a waiter that is cancelled disturbs nobody."""
@@ -202,9 +242,25 @@ class TaskOpening(Opening):
         self.is_asked_to_close = True
         self._loop.call_soon_threadsafe(self._on_asked)
 
-    def insist(self) -> None:
-        """Cancels an owner that was asked to close and does not end."""
-        self._loop.call_soon_threadsafe(self._cancel)
+    @override
+    def close(self, timeout: float, loop: Callable[[], Submitter]) -> bool:
+        self.is_asked_to_close = True
+        closing = loop().submit(self._leave(timeout))
+        try:
+            return closing.result(timeout + _SLACK)
+        except FutureTimeoutError:
+            return False  # the loop itself does not turn
+
+    async def _leave(self, timeout: float) -> bool:
+        """On the loop; one that does not end in time is cancelled, and then left."""
+        self._on_asked()
+        if self._task is None:
+            return True
+        _, left = await asyncio.wait({self._task}, timeout=timeout)
+        if left:
+            self._task.cancel()
+            await asyncio.sleep(0)
+        return not left
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._own(), name=f"ares {self.label}")
@@ -288,11 +344,23 @@ class ThreadOpening(Opening):
     @override
     def start(self) -> None:
         threading.Thread(target=self._own, name=f"ares {self.label}", daemon=True).start()
+        with suppress(RuntimeError):  # no loop: a plain agent asks
+            # So that the loop knows of it: where a test stands for time, time waits for what goes on outside.
+            asyncio.get_running_loop().run_in_executor(ON_THREADS, self.outcome.exception)
 
     @override
     def ask_to_close(self) -> None:
         self.is_asked_to_close = True
         self._asked.set()
+
+    @override
+    def close(self, timeout: float, loop: Callable[[], Submitter]) -> bool:
+        self.ask_to_close()
+        try:
+            self.over.result(timeout)
+        except FutureTimeoutError:
+            return False
+        return True
 
     def _own(self) -> None:
         problem: BaseException | None = None

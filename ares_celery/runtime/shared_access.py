@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from typing import Any, Final
 
 from ares_celery.errors import OperationNotSupportedError, WorkerResourceError
 from ares_celery.runtime.mcp_holder import GivenSession, MCPHolder
-from ares_celery.runtime.openings import Failed, Opened, outcome_of, value_of, wait_in_thread
+from ares_celery.runtime.openings import Failed, Opened, Submitter, outcome_of, value_of, wait_in_thread
 from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.tool_calls import AsyncToolCall, SyncToolCall, ToolCaller
 
@@ -70,7 +69,7 @@ class SyncAccess:
         return _SyncMCPHandle(self._things.mcp(name), self._run)
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._things.loop())
+        return self._things.loop().submit(coroutine)
 
     def _run(self, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - any answer
         running: Future[Opened | Failed] = self._on_loop(outcome_of(function, *args))
@@ -148,7 +147,7 @@ class _SyncMCPHandle:
 def things_without_loop() -> SharedThings:
     """For a context outside any host: what is registered in this process, without a loop for calls from threads."""
 
-    def refuse() -> asyncio.AbstractEventLoop:
+    def refuse() -> Submitter:
         raise OperationNotSupportedError(
             operation="an async tool or MCP server for a plain agent", reason="no event loop runs beside it here"
         )

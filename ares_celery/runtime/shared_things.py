@@ -19,7 +19,15 @@ from ares_celery.errors import WorkerResourceError
 from ares_celery.errors.wording import describe_error
 from ares_celery.runtime.mcp_holder import GivenSession, MCPHolder
 from ares_celery.runtime.offspring import offspring_of
-from ares_celery.runtime.openings import Failed, Opened, Opening, TaskOpening, ThreadOpening, wait_in_thread
+from ares_celery.runtime.openings import (
+    Failed,
+    Opened,
+    Opening,
+    Submitter,
+    TaskOpening,
+    ThreadOpening,
+    wait_in_thread,
+)
 
 __all__ = ["Limits", "Registries", "SharedThings"]
 
@@ -77,7 +85,7 @@ class SharedThings:
 
     def __init__(
         self,
-        loop: Callable[[], asyncio.AbstractEventLoop],
+        loop: Callable[[], Submitter],
         *,
         registries: Registries | None = None,
         limits: Limits | None = None,
@@ -233,11 +241,9 @@ class SharedThings:
             self._close(opening, until)
 
     def _close(self, opening: Opening, until: float) -> None:
-        if opening.close(max(0.0, min(self.limits.close, until - self._clock.monotonic()))):
-            return
-        log.error("%s does not close in time and is left to the end of the process", opening.label)
-        if isinstance(opening, TaskOpening):
-            opening.insist()
+        limit = max(0.0, min(self.limits.close, until - self._clock.monotonic()))
+        if not opening.close(limit, self.loop):
+            log.error("%s does not close in time and is left to the end of the process", opening.label)
 
 
 def _nothing() -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import itertools
-import threading
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from ares_celery.agents.tools import KEY, Tool, limit_of
 from ares_celery.background import counted_work, start_detached
@@ -21,12 +18,10 @@ from ares_celery.clock import Clock
 from ares_celery.errors import ToolTimeoutError
 from ares_celery.errors.wording import describe_error
 from ares_celery.plugins.contract import StepCall, StepResult
-from ares_celery.runtime.openings import Failed, Opened, outcome_of, value_of, wait_in_thread
+from ares_celery.runtime.openings import ON_THREADS, Failed, Opened, outcome_of, value_of, wait_in_thread
 from ares_celery.runtime.ports import StepHooks
 
 __all__ = ["AsyncToolCall", "SyncToolCall", "ToolCaller"]
-
-_NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +170,7 @@ class SyncToolCall(_ToolCall):
         if self.tool.is_async:
             return self._wait(self._on_loop(outcome_of(function, *args, **kwargs)))
         if self._limit is not None:
-            return self._wait(_thread_future(function, args, kwargs))
+            return self._wait(ON_THREADS.submit(_counted, function, args, kwargs))
         return function(*args, **kwargs)
 
     def _wait(self, running: Future[Opened | Failed]) -> Any:  # noqa: ANN401 - as above
@@ -189,27 +184,16 @@ class SyncToolCall(_ToolCall):
         return value_of(outcome)
 
 
-def _thread_future(
-    function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NO_ARGUMENTS
-) -> Future[Opened | Failed]:
-    """Runs a function on a thread of its own: a tool that hangs holds up nothing but its caller."""
-    future: Future[Opened | Failed] = Future()
-    # Nobody cancels it from here on: whoever waits in vain just goes.
-    future.set_running_or_notify_cancel()
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        with counted_work("tool"):
-            try:
-                outcome: Opened | Failed = Opened(context.run(function, *args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - raised where the agent waits
-                outcome = Failed(error)
-        future.set_result(outcome)
-
-    threading.Thread(target=run, name="ares-tool", daemon=True).start()
-    return future
+def _counted(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Opened | Failed:
+    """Runs a plain tool on the thread at hand; what it raises is a value, as nobody may be there to take it."""
+    with counted_work("tool"):
+        try:
+            return Opened(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - raised where the agent waits
+            return Failed(error)
 
 
 async def _on_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
-    """The same for whoever waits on the loop; one that is cancelled leaves the thread to itself."""
-    return value_of(await asyncio.wrap_future(_thread_future(function, args, kwargs)))
+    """Runs it on a thread of its own; an agent that is cancelled leaves the thread to itself."""
+    loop = asyncio.get_running_loop()
+    return value_of(await loop.run_in_executor(ON_THREADS, _counted, function, args, kwargs))

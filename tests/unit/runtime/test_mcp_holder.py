@@ -19,6 +19,7 @@ from ares_celery.runtime.mcp_holder import MCPHolder, is_connection_lost
 from ares_celery.runtime.shared_access import AsyncAccess
 from ares_celery.runtime.shared_things import Limits, Registries, SharedThings
 from ares_celery.runtime.tool_calls import ToolCaller
+from tests.unit.runtime.test_shared_things import LOOPS, OnLoop
 
 
 class Session:
@@ -71,12 +72,13 @@ class World:
     def __init__(self) -> None:
         self.sessions: list[Session] = []
         self.closed: list[int] = []
+        LOOPS.append(asyncio.get_running_loop())
         self.refusals = 0
         self.clock = HandClock()
         registry = MCPServerRegistry()
         registry.register("github", self.connect)
         self.things = SharedThings(
-            asyncio.get_running_loop,
+            OnLoop,
             registries=Registries(servers=registry),
             limits=Limits(open=0.2, slack=0, close=0.1, close_all=0.5),
             clock=self.clock,
@@ -213,7 +215,7 @@ async def test_a_connection_that_ends_by_itself_is_made_again(world: World, capl
     opening = world.holder.opening
     assert opening is not None
     with caplog.at_level(logging.WARNING, "ares_celery.runtime"):
-        opening.insist()
+        opening._cancel()
         await asyncio.wait_for(asyncio.wrap_future(opening.over), 5)
     assert "ended by itself" in caplog.text
     assert (await world.mcp.call_tool("search"))[0] == 2
@@ -233,7 +235,7 @@ async def test_a_function_that_gives_no_connection_is_named() -> None:
     """It is no lost connection: waiting does not help."""
     registry = MCPServerRegistry()
     registry.register("odd", lambda: "text")
-    things = SharedThings(asyncio.get_running_loop, registries=Registries(servers=registry))
+    things = SharedThings(OnLoop, registries=Registries(servers=registry))
     with pytest.raises(MCPServerError, match="gave a str"):
         await things.mcp("odd").session()
 
@@ -242,7 +244,7 @@ async def test_a_test_replaces_a_server_by_a_session_of_its_own(world: World) ->
     """Nothing is connected; what a lost connection raises is told as one."""
     fake = Session(99)
     with override_mcp("search", fake):
-        handle = AsyncAccess(SharedThings(asyncio.get_running_loop), ToolCaller("a", "t", world.clock)).mcp("search")
+        handle = AsyncAccess(SharedThings(OnLoop), ToolCaller("a", "t", world.clock)).mcp("search")
         assert await handle.call_tool("x") == (99, "x", None)
         assert await handle.tools() == ["search", "tool-99"]
         assert await handle.session() is fake

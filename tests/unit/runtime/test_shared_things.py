@@ -21,14 +21,26 @@ from tests.wait import wait_until
 CALLER = ToolCaller("a", "test", SystemClock())
 
 
+class OnLoop:
+    """The loop at hand, for other threads."""
+
+    def submit(self, coroutine: Any) -> Any:
+        """Runs it there."""
+        return asyncio.run_coroutine_threadsafe(coroutine, LOOPS[-1])
+
+
+LOOPS: list[asyncio.AbstractEventLoop] = []
+
+
 class World:
     """Registered things, what happened to them, and the access of one agent."""
 
     def __init__(self) -> None:
+        LOOPS.append(asyncio.get_running_loop())
         self.log: list[str] = []
         self.registry = ResourceRegistry()
         self.things = SharedThings(
-            asyncio.get_running_loop,
+            OnLoop,
             registries=Registries(resources=self.registry),
             limits=Limits(open=0.1, close=0.1, close_all=0.5),
         )
@@ -299,7 +311,7 @@ async def test_the_function_itself_names_the_resource_and_a_test_may_replace_it(
     with world.registry.override("llm", "fake"):
         assert await world.ctx.resource(llm) == await world.ctx.resource("llm") == "fake"
     assert await world.ctx.resource("llm") == "real"
-    fakes = SharedThings(asyncio.get_running_loop, registries=Registries(instead={"resource": {"llm": "mine"}}))
+    fakes = SharedThings(OnLoop, registries=Registries(instead={"resource": {"llm": "mine"}}))
     with override_resource("llm", "fake"):
         assert await AsyncAccess(fakes, CALLER).resource("llm") == "mine"
 
@@ -311,7 +323,7 @@ class PlainWorld:
         self.log: list[str] = []
         self.registry = ResourceRegistry()
         self.things = SharedThings(
-            asyncio.get_running_loop,
+            OnLoop,
             registries=Registries(resources=self.registry),
             limits=Limits(open=0.1, close=0.2, close_all=0.5),
         )

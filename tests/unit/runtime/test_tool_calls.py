@@ -37,7 +37,7 @@ class World:
         self.loop = LoopThread(SystemClock(), hung_after=60)
         self.bus = PluginBus()
         self.recorder = ToolPlugin({"refund": "gives money back"})
-        self.things = SharedThings(lambda: self.loop.loop, registries=Registries(tools=self.tools))
+        self.things = SharedThings(lambda: self.loop, registries=Registries(tools=self.tools))
         caller = ToolCaller("agent-1", "clerk", SystemClock(), self.bus)
         self.ctx = AsyncAccess(self.things, caller)
         self.plain = SyncAccess(self.things, caller, lambda: None)

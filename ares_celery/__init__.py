@@ -434,6 +434,9 @@ _HOMES: Final = {
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
+# At once, as it costs little: Celery rebuilds the error of a result from its class only where that is loaded already.
+import_module("ares_celery.errors")
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """Loads a public name on first use (PEP 562)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,19 +10,18 @@ from typing import Any, Final
 from celery import Celery
 from pydantic_core import to_jsonable_python
 
+from ares_celery.celery_app import control_calls as calls
+from ares_celery.celery_app.control_ports import LONGEST_WAIT, ControlPorts
 from ares_celery.celery_app.due_task import AresTask
 from ares_celery.celery_app.names import TASK_PREFIX
 from ares_celery.celery_app.wiring import Wiring, wiring_of
-from ares_celery.errors import OperationNotSupportedError, ProcessTimeoutError
+from ares_celery.errors import OperationNotSupportedError
 from ares_celery.manager import AgentHandle, CoreManager
 from ares_celery.model.agent import RuntimeState
 
-__all__ = ["CONTROLS", "LONGEST_WAIT", "Control", "add_control_tasks"]
+__all__ = ["CONTROLS", "LONGEST_WAIT", "WITHOUT_TASK", "Control", "ControlTask", "add_control_tasks", "parameters_of"]
 
-#: Seconds that a control task may wait: its slot serves every other command.
-LONGEST_WAIT: Final = 1.0
-
-Call = Callable[[CoreManager, Wiring, Mapping[str, Any]], Any]
+Call = Callable[[CoreManager, ControlPorts, Mapping[str, Any]], Any]
 
 
 def _no_arguments() -> Mapping[str, Any]:
@@ -36,76 +34,154 @@ class Control:
 
     Attributes:
         method: Of the Manager; also the task's name, after ``ares.``.
+        answers: What its result is, for the page of tasks.
         fixed: Arguments that a task may not choose, as they would make it wait.
-        call: Instead of the method itself, where that would wait.
+        call: Instead of the method itself, where that would wait or read without end.
         parameters: A function that has the task's parameters, where they are not the method's.
     """
 
     method: str
+    answers: str = "null"
     fixed: Mapping[str, Any] = field(default_factory=_no_arguments)
     call: Call | None = None
     parameters: Callable[..., None] | None = None
 
 
-def _process(manager: CoreManager, wiring: Wiring, given: Mapping[str, Any]) -> Any:  # noqa: ANN401, ARG001 - JSON
-    """Answers, or says under which message id to ask again."""
-    message_id = given.get("message_id") or uuid.uuid4().hex
-    if not isinstance(message_id, str):
-        raise OperationNotSupportedError(
-            operation=f"task {TASK_PREFIX}process",
-            reason=f"its message_id is a {type(message_id).__name__}; give a text, or none to get one",
-        )
-    try:
-        return manager.process(given["agent_id"], given["message"], timeout=LONGEST_WAIT, message_id=message_id)
-    except ProcessTimeoutError:
-        return {"pending": message_id}
+def _process(agent_id: str, message: object, message_id: str = "") -> None:
+    """Asks an agent. A task has no say in how long it waits."""
 
 
-def _process_parameters(agent_id: str, message: object, message_id: str = "") -> None:
-    """The task's own parameters: a caller has no say in how long it waits."""
+def _wait_for(agent_id: str, states: list[str]) -> None:
+    """Waits until the agent is in one of the states."""
 
 
-def _runtime(state: RuntimeState, only_from: tuple[RuntimeState, ...], word: str) -> Call:
-    """Moves the runtime's state; the sweep then starts or ends the agents, as a task may not wait for them."""
+def _read_events(
+    agent_id: str, from_version: int = 0, to_version: int = 0, limit: int = 100, direction: str = "ascending"
+) -> None:
+    """Reads a page of an agent's stream; 0 = from its first, or to its last event; limit up to 1,000."""
 
-    def call(manager: CoreManager, wiring: Wiring, given: Mapping[str, Any]) -> None:  # noqa: ARG001 - as the others
-        reason, actor = str(given.get("reason") or word), str(given["actor"])
-        wiring.store.set_runtime(state, only_from=only_from, reason=reason, actor=actor)
+
+def _follow_events(
+    cursor: str | None = None, agent_ids: list[str] | None = None, types: list[str] | None = None, limit: int = 100
+) -> None:
+    """Events stored since a cursor, of all agents or of some; null = from now, "beginning" = from the first."""
+
+
+def _list_snapshots(agent_id: str) -> None:
+    """The kept snapshots of an agent, newest first, without their states; then the damaged ones."""
+
+
+def _list_executions(agent_id: str) -> None:
+    """The executions of an agent, without their checkpoints."""
+
+
+def _get_execution(agent_id: str, execution_id: str) -> None:
+    """One execution, with its checkpoint."""
+
+
+def _list_types() -> None:
+    """The agent types that workers can host, each with the parameters of its config."""
+
+
+def _get_config() -> None:
+    """The namespace's settings."""
+
+
+def _audit(agent_id: str | None = None, since: str | None = None, limit: int = 100) -> None:
+    """Who asked for what and why, oldest first: the newest entries, at most 1,000."""
+
+
+def _start(reason: str = "", actor: str = "") -> None:
+    """Makes the namespace's runtime run; agents that should run are launched. On a running one a no-op."""
+
+
+def _stop(reason: str = "", actor: str = "") -> None:
+    """Ends every agent in order, and keeps all from starting until ``ares.start``. Does not wait for their ends."""
+
+
+def _runtime(to: RuntimeState, *only_from: RuntimeState) -> Call:
+    def call(manager: CoreManager, ports: ControlPorts, given: Mapping[str, Any]) -> None:  # noqa: ARG001 - as the others
+        calls.move_runtime(ports, given, to, only_from)
 
     return call
 
 
+_INFO: Final = "`AgentInfo`"
+
 #: The methods that may be called by task. Nothing else is reachable by a message.
 CONTROLS: Final = (
-    Control("register_agent", {"factory": None}),
-    Control("start_agent", {"wait": "durable", "timeout": None}),
-    Control("stop_agent", {"wait": False, "timeout": None}),
-    Control("update_agent"),
+    Control("register_agent", _INFO, {"factory": None}),
+    Control("start_agent", _INFO, {"wait": "durable", "timeout": None}),
+    Control("stop_agent", fixed={"wait": False, "timeout": None}),
+    Control("update_agent", _INFO),
     Control("restart_agent"),
     Control("restore_agent"),
     Control("pause_agent"),
     Control("resume_agent"),
     Control("unpark_agent"),
     Control("delete_agent"),
-    Control("kill_agent"),
-    Control("define_group"),
-    Control("get_group"),
-    Control("list_groups"),
+    Control("kill_agent", "`agent_id`, `pid`, `worker`, `co_tenants`"),
+    Control("define_group", "`GroupInfo`"),
+    Control("get_group", "`GroupInfo` or null"),
+    Control("list_groups", "list of `GroupInfo`"),
     Control("delete_group"),
-    Control("get_agent"),
-    Control("get_agent_info"),
-    Control("list_agents"),
-    Control("stats"),
-    Control("audit"),
+    Control("get_agent", f"{_INFO} or null"),
+    Control("get_agent_info", f"{_INFO} or null"),
+    Control("list_agents", f"list of {_INFO}"),
+    Control("wait_for", f'{_INFO}, or `{{"pending": agent_id, "state": …}}`: ask again', {}, calls.wait_for, _wait_for),
+    Control("stats", "`RuntimeStats`; `uptime` as an ISO 8601 duration"),
+    Control("audit", "list of `AuditEntry`", {}, calls.audit, _audit),
     Control("register_agent_dag"),
-    Control("get_agent_dag"),
-    Control("introspect"),
-    Control("set_config"),
-    Control("send"),
-    Control("process", call=_process, parameters=_process_parameters),
-    Control("start", call=_runtime(RuntimeState.RUNNING, (RuntimeState.NEW, RuntimeState.STOPPED), "start")),
-    Control("stop", call=_runtime(RuntimeState.STOPPED, (RuntimeState.RUNNING,), "stop")),
+    Control("get_agent_dag", "the JSON that was registered, or null"),
+    Control("introspect", "`RuntimeSnapshot`"),
+    Control("get_config", "`RuntimeConfig`; durations as `8s`", {}, calls.get_config, _get_config),
+    Control("set_config", "`RuntimeConfig` afterwards"),
+    Control("list_types", "type → parameters", {}, calls.list_types, _list_types),
+    Control("send", "the message's id"),
+    Control(
+        "process", 'the agent\'s answer, or `{"pending": message_id}`: ask again with it', {}, calls.process, _process
+    ),
+    Control("read_events", "`events`, `stream_version`", {}, calls.read_events, _read_events),
+    Control(
+        "follow_events", "`events`, `problems`, `cursor` for the next call", {}, calls.follow_events, _follow_events
+    ),
+    Control(
+        "list_snapshots",
+        "list of `version`, `epoch`, `schema`, `time`, or of `problem`",
+        {},
+        calls.list_snapshots,
+        _list_snapshots,
+    ),
+    Control(
+        "list_executions",
+        "list of `id`, `state`, `attempts`, `epoch`, `next_attempt_at`, `created_at`, `changed_at`",
+        {},
+        calls.list_executions,
+        _list_executions,
+    ),
+    Control("get_execution", "the same of one, and `checkpoint`", {}, calls.get_execution, _get_execution),
+    Control("start", call=_runtime(RuntimeState.RUNNING, RuntimeState.NEW, RuntimeState.STOPPED), parameters=_start),
+    Control("stop", call=_runtime(RuntimeState.STOPPED, RuntimeState.RUNNING), parameters=_stop),
 )
+
+#: Public names of a Manager that no control task has, each with the reason.
+WITHOUT_TASK: Final[Mapping[str, str]] = {
+    "notify_agent_dead": "is a task of its own, on the supervision queue",
+    "compact": "takes as long as the stream and its summariser; hosting processes compact by themselves",
+    "compact_all": "takes as long as all streams together; hosting processes compact by themselves",
+    "events": "an object of the process; `ares.read_events` and `ares.follow_events` read, agents and services append",
+    "snapshots": "an object of the process; `ares.list_snapshots` lists, states stay in the store",
+    "checkpoints": "an object of the process; `ares.list_executions` and `ares.get_execution` read",
+    "memory": "an object of the process",
+    "config": "`ares.get_config`",
+    "state_sources": "of the process that hosts",
+    "with_snapshot_store": "of the process that hosts; no code is named by a message",
+    "namespace": "the queue's name says it",
+    "from_env": "makes a manager in this process",
+    "connect": "makes a manager in this process",
+    "local": "makes a manager in this process",
+    "close": "closes a manager of this process",
+}
 
 
 class ControlTask(AresTask):
@@ -113,6 +189,8 @@ class ControlTask(AresTask):
 
     abstract = True
     Request = "ares_celery.celery_app.control_request:ControlRequest"
+    #: Over in a moment: a second write for each command would show that it began.
+    track_started = False
     #: The answer of an agent is for its caller, not for Flower's list of tasks.
     resultrepr_maxsize = 0
 
@@ -143,40 +221,58 @@ def _add(app: Celery, namespace: str, control: Control) -> None:
 def call_control(
     control: Control, wiring: Wiring, task_id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:  # noqa: ANN401 - JSON
-    """Calls the method with what the message brought.
+    """Calls the method with what the message brought, within the second that a control task has.
 
     The task's id is the operation id, so a message that comes twice acts once.
 
     Raises:
         OperationNotSupportedError: The arguments do not fit the method, or it may not wait.
+        StoreUnavailableError: The store did not answer in time; the same call again is safe.
         AresError: What the method raises.
     """
-    manager = CoreManager(wiring)
-    method = getattr(manager, control.method)
-    shape = control.parameters or method
-    given = _bind(control, shape, args, kwargs)
-    parameters = inspect.signature(shape).parameters
-    if "actor" in parameters:
-        given["actor"] = given.get("actor") or f"task {task_id}"
-    if control.call is not None:
-        return control.call(manager, wiring, given)
-    if "op" in parameters:
-        given["op"] = given.get("op") or task_id
-    return method(**given, **control.fixed)
+    given = _bind(control, args, kwargs)
+    takes = parameters_of(control)
+    ports = wiring.control_ports
+    with ports.hurry.within(LONGEST_WAIT):
+        manager = CoreManager(ports)
+        if "actor" in takes:
+            given["actor"] = given.get("actor") or f"task {task_id}"
+        if "message_id" in takes and given.get("message_id") in (None, ""):
+            # Of a message that comes twice the agent hears once, too.
+            given["message_id"] = task_id
+        if control.call is not None:
+            return control.call(manager, ports, given)
+        if "op" in takes:
+            given["op"] = given.get("op") or task_id
+        return getattr(manager, control.method)(**given, **control.fixed)
 
 
-def _bind(
-    control: Control, shape: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
+def parameters_of(control: Control) -> Mapping[str, inspect.Parameter]:
+    """The parameters that a task may give, by name."""
+    shape: Callable[..., Any] = control.parameters or getattr(CoreManager, control.method)
+    taken = inspect.signature(shape).parameters
+    return {name: one for name, one in taken.items() if name not in {"self", *control.fixed}}
+
+
+def _bind(control: Control, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    takes = parameters_of(control)
+    # What would make the task wait is left out without a word, so that a call for a Manager works here, too.
+    named = {name: value for name, value in kwargs.items() if name not in control.fixed}
     try:
-        given = dict(inspect.signature(shape).bind(*args, **kwargs).arguments)
+        return dict(inspect.Signature(list(takes.values())).bind(*args, **named).arguments)
     except TypeError as error:
+        unknown, missing = sorted(set(named) - set(takes)), _missing(takes, args, named)
         raise OperationNotSupportedError(
-            operation=f"task {TASK_PREFIX}{control.method}", reason=f"its arguments do not fit: {error}"
+            operation=f"task {TASK_PREFIX}{control.method}",
+            reason=f"its arguments do not fit: {error}; it takes {', '.join(takes) or 'none'}",
+            field=(unknown or missing or [""])[0],
+            takes=list(takes),
         ) from error
-    for name in control.fixed:
-        given.pop(name, None)
-    return given
+
+
+def _missing(takes: Mapping[str, inspect.Parameter], args: tuple[Any, ...], named: Mapping[str, Any]) -> list[str]:
+    wanted = [name for name, one in takes.items() if one.default is inspect.Parameter.empty]
+    return [name for name in wanted[len(args) :] if name not in named]
 
 
 def as_json(value: object) -> Any:  # noqa: ANN401 - JSON

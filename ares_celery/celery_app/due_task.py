@@ -35,6 +35,8 @@ class AresTask(_Task):
     #: Nothing comes from the app's settings: neither its defaults for tasks nor its annotations, see `annotate`.
     from_config: tuple[tuple[str, str], ...] = ()
     typing = True
+    #: Messages that Celery itself could not take apart would end the worker.
+    Strategy = "ares_celery.celery_app.strategy:guarded"
     #: Early: a message is a nudge, and what a late one redelivers would run twice.
     acks_late = False
     #: Celery's own loop around lost workers has no backoff and no cap.

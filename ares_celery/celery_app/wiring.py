@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from celery import Celery
 
 from ares_celery.background import start_detached
+from ares_celery.celery_app.control_ports import LONGEST_WAIT, ControlPorts, LateListener
 from ares_celery.celery_app.drain import DrainLine
 from ares_celery.celery_app.hosting import open_host
 from ares_celery.celery_app.launcher import CeleryLauncher, refuse_eager
@@ -22,14 +23,15 @@ from ares_celery.celery_app.names import RUN_AGENT
 from ares_celery.celery_app.plugins import WorkerPlugins
 from ares_celery.celery_app.services import WorkerServices
 from ares_celery.config import ProcessSettings, RuntimeConfig
-from ares_celery.errors import OperationNotSupportedError
+from ares_celery.errors import AresError, OperationNotSupportedError
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.plan import nudge_for
 from ares_celery.plugins.registry import offers_of
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
 from ares_celery.store.base import Store
-from ares_celery.store.redis.open import open_store
+from ares_celery.store.redis.hurry import Hurry
+from ares_celery.store.redis.open import open_hurried_store, open_store
 from ares_celery.store.redis.store import RedisStore
 
 __all__ = ["Wiring", "find_wiring", "wiring_of"]
@@ -73,6 +75,8 @@ class Wiring:
         self._committer: Committer | None = None
         self._host: ProcessHost | None = None
         self._result_backend: Any = None
+        #: For control tasks.
+        self.control_ports = ControlPorts(self._open_for_control)
         vars(app)[_ATTRIBUTE] = self
         _call_in_forked_child(weakref.WeakMethod(self._forget_all))
 
@@ -126,6 +130,28 @@ class Wiring:
             self.plugins.close()
         if store is not None:
             store.close()
+        self.control_ports.close()
+
+    def _open_for_control(self, hurry: Hurry) -> tuple[Store, Committer]:
+        store = open_hurried_store(self.settings, self._asked, hurry=hurry, patience=LONGEST_WAIT)
+        launcher, most = CeleryLauncher(self.app, store.namespace), timedelta(seconds=LONGEST_WAIT)
+        plugins = self.plugins
+        if plugins is None:
+            return store, Committer(store, lambda: store.config, launcher, most_patience=most)
+        if plugins.bus is None:
+            # It comes with the store of everything else, for which nobody waits here.
+            start_detached("plug-ins", self._open_plugins)
+        listener = LateListener(lambda: plugins.bus)
+        judge = plugins.shared_judge
+        return store, Committer(
+            store, lambda: store.config, launcher, judge=judge, listener=listener, most_patience=most
+        )
+
+    def _open_plugins(self) -> None:
+        try:
+            self._opened()
+        except AresError as error:
+            log.warning("plug-ins of this process start when its store is asked next: %s", error)
 
     def _opened(self) -> tuple[RedisStore, Committer]:
         with self._lock:
@@ -148,6 +174,7 @@ class Wiring:
         self._lock = threading.RLock()
         self._store = self._committer = self._host = self.services = None
         self._result_backend = None
+        self.control_ports.forget()
         if self.plugins is not None:
             self.plugins.forget()
 

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, cast
 
 from typing_extensions import override
 
+from ares_celery.errors.plain import plain_fields
+
 __all__ = ["AresError", "NotFoundError"]
 
 
@@ -15,7 +17,7 @@ class AresError(Exception):
 
     Attributes:
         code: Stable snake_case name of the kind; safe to branch on in other languages.
-        fields: All data of the error, JSON-able; the same dict is ``args[0]``.
+        fields: All data of the error, as plain JSON, whatever it was made from; the same dict is ``args[0]``.
     """
 
     code: ClassVar[str] = "ares_error"
@@ -23,7 +25,7 @@ class AresError(Exception):
 
     def __init__(self, data: Mapping[str, Any] | None = None, /, **fields: object) -> None:
         """Builds the error from named fields, or from the dict that came over the wire."""
-        content: dict[str, Any] = {"code": self.code, **(data or {}), **fields}
+        content: dict[str, Any] = {"code": self.code, **plain_fields({**(data or {}), **fields})}
         if "message" not in content:
             content["message"] = self.template.format_map(_Known(content))
         super().__init__(content)

@@ -60,7 +60,7 @@ class Committer:
     A lost race is decided anew; a call whose reply was lost is repeated under the same op id, so it happens once.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the loop works with
         self,
         store: AgentStore,
         config: RuntimeConfig | ConfigSource,
@@ -69,6 +69,7 @@ class Committer:
         clock: Clock | None = None,
         judge: RecoveryJudge | None = None,
         listener: EventListener | None = None,
+        most_patience: timedelta | None = None,
     ) -> None:
         """Binds the loop to a namespace and its settings, which may change meanwhile.
 
@@ -79,8 +80,10 @@ class Committer:
             clock: Injected in tests.
             judge: Asked before an agent comes back after a failure; None = it always does.
             listener: Told of the lifecycle events that were stored.
+            most_patience: No command is tried for longer, whatever its caller wants; None = as long as that says.
         """
         self._judge = judge
+        self._most_patience = most_patience
         self._listener = listener
         self._store = store
         self._config = config_source(config)
@@ -111,6 +114,8 @@ class Committer:
             StoreUnavailableError: No answer within ``patience``; it may have happened.
         """
         op = op or uuid.uuid4().hex
+        if self._most_patience is not None:
+            patience = min(patience, self._most_patience)
         until = self._clock.monotonic() + patience.total_seconds()
         while True:
             try:

@@ -8,8 +8,10 @@ import json
 import pickle
 import string
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
+from typing_extensions import override
 
 from ares_celery import errors
 from ares_celery.errors import (
@@ -22,6 +24,7 @@ from ares_celery.errors import (
     StopSignal,
     error_from_wire,
 )
+from ares_celery.model.agent import AgentState
 
 
 def all_errors(root: type[AresError] = AresError) -> Iterator[type[AresError]]:
@@ -168,3 +171,49 @@ def test_a_signal_is_no_exception_that_an_agent_could_eat(signal: type[AgentSign
     assert not issubclass(signal, Exception)
     with pytest.raises(AgentSignal):
         agent_that_eats_exceptions(signal)
+
+
+class Odd:
+    """What an error may be given by mistake."""
+
+    @override
+    def __str__(self) -> str:
+        message = "no text"
+        raise ValueError(message)
+
+
+def test_odd_fields_become_plain_json_and_cost_none_of_the_others() -> None:
+    """A set, an exception, NaN, a member of an enumeration, half a surrogate pair, and what has no text at all."""
+    error = AresError(
+        names={"a"},
+        pair=("a", b"b"),
+        cause=ValueError("no"),
+        share=float("nan"),
+        limit=float("inf"),
+        state=AgentState.PARKED,
+        half="\ud800",
+        odd=Odd(),
+        nested={"when": {1: timedelta(seconds=1)}},
+        whole=2**70,
+    )
+    fields = json.loads(json.dumps(error.args[0], allow_nan=False))
+    assert fields["odd"] == "<Odd without a text: ValueError>"
+    assert {name: fields[name] for name in ("names", "pair", "cause", "share", "limit", "state", "half", "whole")} == {
+        "names": ["a"],
+        "pair": ["a", "b'b'"],
+        "cause": "no",
+        "share": "nan",
+        "limit": "inf",
+        "state": "parked",
+        "half": "\\ud800",
+        "whole": 2**70,
+    }
+    assert fields["nested"] == {"when": {"1": "0:00:01"}}
+    assert error.fields == fields
+
+
+def test_data_nested_without_end_is_cut() -> None:
+    """It is an error's data, no document."""
+    deep: dict[str, object] = {}
+    deep["self"] = deep
+    assert len(json.dumps(AresError(deep=deep).args[0])) < 1000

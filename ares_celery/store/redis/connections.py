@@ -16,7 +16,7 @@ from typing_extensions import override
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.store.redis.urls import StoreUrl, Topology, parse_store_url, redact
 
-__all__ = ["AsyncDriver", "Borrowed", "Connector", "Driver"]
+__all__ = ["MOST_CONNECTIONS", "AsyncDriver", "Borrowed", "Connector", "Driver"]
 
 #: Seconds until a server that does not answer counts as unreachable; a healthy one answers in milliseconds.
 SOCKET_TIMEOUT: Final = 5.0
@@ -160,13 +160,15 @@ class Connector:
     Attributes:
         url: Where the server is.
         shown: The URL without its password, for errors and logs.
+        patience: Seconds until a server that does not answer, or a pool that is used up, counts as unreachable.
     """
 
     url: StoreUrl
     shown: str
+    patience: float = SOCKET_TIMEOUT
 
     @classmethod
-    def to(cls, url: str) -> Connector:
+    def to(cls, url: str, *, patience: float = SOCKET_TIMEOUT) -> Connector:
         """Reads one of our URL forms.
 
         Raises:
@@ -179,7 +181,7 @@ class Connector:
                 operation="a store on a Redis Cluster",
                 reason="this version knows redis, rediss, unix and sentinel URLs",
             )
-        return cls(parsed, redact(url))
+        return cls(parsed, redact(url), patience)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -206,7 +208,7 @@ class Connector:
         pool_class: Any = LeanPool if library is redis else library.BlockingConnectionPool
         pool = pool_class(
             max_connections=connections,
-            timeout=SOCKET_TIMEOUT,
+            timeout=self.patience,
             connection_class=self._connection_class(library.connection),
             **options,
             **self._place(),
@@ -219,8 +221,8 @@ class Connector:
             "db": self.url.db,
             "username": self.url.username,
             "password": self.url.password,
-            "socket_timeout": SOCKET_TIMEOUT,
-            "socket_connect_timeout": CONNECT_TIMEOUT,
+            "socket_timeout": self.patience,
+            "socket_connect_timeout": min(CONNECT_TIMEOUT, self.patience),
             "health_check_interval": HEALTH_CHECK_INTERVAL,
             "retry_on_error": [],
             # Answers look the same for every version of driver and server that way.
@@ -232,8 +234,8 @@ class Connector:
         return {
             "username": self.url.sentinel_username,
             "password": self.url.sentinel_password,
-            "socket_timeout": CONNECT_TIMEOUT,
-            "socket_connect_timeout": CONNECT_TIMEOUT,
+            "socket_timeout": min(CONNECT_TIMEOUT, self.patience),
+            "socket_connect_timeout": min(CONNECT_TIMEOUT, self.patience),
         }
 
     def _place(self) -> dict[str, Any]:

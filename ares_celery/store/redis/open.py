@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from ares_celery.clock import Clock
 from ares_celery.config import ProcessSettings, RuntimeConfig
-from ares_celery.store.redis.connections import Connector
+from ares_celery.store.redis.connections import MOST_CONNECTIONS, Connector
 from ares_celery.store.redis.driver_errors import DriverErrors
+from ares_celery.store.redis.hurry import Hurry, InHurry
 from ares_celery.store.redis.store import Drivers, RedisStore
 
-__all__ = ["open_store"]
+__all__ = ["open_hurried_store", "open_store"]
 
 
 def open_store(
@@ -49,3 +50,32 @@ def open_store(
     )
     errors = DriverErrors(connector.shown, connector.secrets)
     return RedisStore.connect(drivers, settings.namespace, config, errors=errors, clock=clock, guard=guard)
+
+
+def open_hurried_store(
+    settings: ProcessSettings, config: RuntimeConfig | None = None, *, hurry: Hurry, patience: float
+) -> RedisStore:
+    """Opens the same for callers who may not wait: each call within what ``hurry`` leaves, and ``patience`` at most.
+
+    Args:
+        settings: Where it is.
+        config: As for :func:`open_store`.
+        hurry: Once the time of a thread is over, its calls raise StoreUnavailableError.
+        patience: Seconds until a server that does not answer counts as unreachable.
+
+    Raises:
+        What :func:`open_store` raises.
+    """
+    connector = Connector.to(settings.redis_url, patience=patience)
+
+    def driver(connections: int) -> InHurry:
+        return InHurry(connector.driver(connections=connections), hurry, connector.shown)
+
+    drivers = Drivers(
+        main=driver(MOST_CONNECTIONS),
+        waiting=driver(MOST_CONNECTIONS),
+        listener=lambda: driver(1),
+        asynchronous=connector.async_driver,
+    )
+    errors = DriverErrors(connector.shown, connector.secrets)
+    return RedisStore.connect(drivers, settings.namespace, config, errors=errors)

@@ -16,14 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kombu import Message
 
-from ares_celery.celery_app.control_tasks import CONTROLS, call_control
 from ares_celery.celery_app.factory import create_app
 from ares_celery.celery_app.message import AgentMessage, message_of
 from ares_celery.celery_app.request import AgentRequest
 from ares_celery.celery_app.unknown_tasks import UnknownTaskFilter, hide_unknown_bodies
 from ares_celery.celery_app.wiring import wiring_of
 from ares_celery.config import ProcessSettings
-from ares_celery.errors import OperationNotSupportedError
 
 #: Celery's type stubs do not know it.
 UNKNOWN_TASK_ERROR: str = vars(celerys)["UNKNOWN_TASK_ERROR"]
@@ -150,14 +148,6 @@ def test_an_infinite_epoch_passes_every_hook(app: Celery) -> None:
     assert request.worker_pid == 4711
     assert request in worker_state.active_requests
     worker_state.task_ready(request)
-
-
-@pytest.mark.parametrize("message_id", [{"a": 1}, [1], 7])
-def test_process_refuses_a_message_id_that_is_no_text(message_id: object, app: Celery) -> None:
-    """The error names the argument, its type and the cure."""
-    (process,) = (control for control in CONTROLS if control.method == "process")
-    with pytest.raises(OperationNotSupportedError, match=f"message_id is a {type(message_id).__name__}; give a text"):
-        call_control(process, wiring_of(app), "t", ("a", {}, message_id), {})
 
 
 def record_of(name: str, headers: dict[str, Any]) -> logging.LogRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final, cast
 
 from ares_celery.celery_app.control_ports import ControlPorts, wait_politely
@@ -21,12 +22,16 @@ from ares_celery.manager import CoreManager
 from ares_celery.model.agent import RuntimeState
 from ares_celery.model.event import Event, EventFilter, ReadOptions
 from ares_celery.model.execution import Execution
+from ares_celery.model.message import Chunk
 from ares_celery.model.snapshot import Snapshot
 from ares_celery.runtime.callers import as_shown, check_texts
+from ares_celery.runtime.messages import check_flags, checked_ids
 
 __all__ = [
     "MOST_OF_A_PAGE",
     "audit",
+    "cancel_stream",
+    "dead_letters",
     "follow_events",
     "get_config",
     "get_execution",
@@ -35,6 +40,8 @@ __all__ = [
     "list_types",
     "move_runtime",
     "process",
+    "process_stream",
+    "read_chunks",
     "read_events",
     "wait_for",
 ]
@@ -55,7 +62,6 @@ _TEXTS: Final = "give a list of texts, or leave it out"
 def process(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401 - the agent's own JSON
     """Answers, or says under which message id to ask again."""
     message_id = given["message_id"]
-    check_texts(message_id=message_id)
     try:
         return wait_politely(
             ports,
@@ -63,6 +69,44 @@ def process(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # 
         )
     except ProcessTimeoutError:
         return {"pending": message_id}
+
+
+def process_stream(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401, ARG001 - as the others
+    """Asks for an answer in pieces, and says under which message id to read them."""
+    agent_id, message_id = checked_ids(given["agent_id"], given["message_id"])
+    detached = given.get("detached", False)
+    check_flags(detached=detached)
+    ports.store.send(
+        agent_id, given["message"], message_id=message_id, wants_reply=True, stream=True, detached=detached
+    )
+    return {"pending": message_id}
+
+
+def read_chunks(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401 - JSON
+    """The chunks that are there, or the message id to ask again with."""
+    agent_id, message_id, after = given["agent_id"], given["message_id"], given.get("after_seq", 0)
+
+    def look(limit: timedelta) -> tuple[Chunk, ...]:
+        found = manager.read_chunks(agent_id, message_id, after, timeout=limit)
+        if not found:
+            raise ProcessTimeoutError(agent_id=agent_id, message_id=message_id, timeout=limit.total_seconds())
+        return found
+
+    try:
+        return {"chunks": wait_politely(ports, look)}
+    except ProcessTimeoutError:
+        return {"pending": message_id}
+
+
+def cancel_stream(manager: CoreManager, ports: ControlPorts, given: Given) -> None:  # noqa: ARG001 - as the others
+    """Ends a stream whose caller leaves."""
+    agent_id, message_id = checked_ids(given["agent_id"], given["message_id"])
+    ports.store.cancel(agent_id, message_id)
+
+
+def dead_letters(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401, ARG001 - as the others
+    """Messages that were given up on; a page."""
+    return manager.dead_letters(given.get("agent_id"), limit=_limit(given))
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------

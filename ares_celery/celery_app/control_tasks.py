@@ -51,6 +51,22 @@ def _process(agent_id: str, message: object, message_id: str = "") -> None:
     """Asks an agent. A task has no say in how long it waits."""
 
 
+def _process_stream(agent_id: str, message: object, message_id: str = "", detached: bool = False) -> None:  # noqa: FBT001, FBT002 - the wire's names
+    """Asks an agent for an answer in pieces, which ``ares.read_chunks`` reads."""
+
+
+def _read_chunks(agent_id: str, message_id: str, after_seq: int = 0) -> None:
+    """The pieces behind ``after_seq``. A stream that nobody reads for some seconds ends, unless it is detached."""
+
+
+def _cancel_stream(agent_id: str, message_id: str) -> None:
+    """The caller of a stream leaves: it ends, unless it is detached or over."""
+
+
+def _dead_letters(agent_id: str | None = None, limit: int = 100) -> None:
+    """Messages that were given up on, of one agent or of all, newest first."""
+
+
 def _wait_for(agent_id: str, states: list[str]) -> None:
     """Waits until the agent is in one of the states."""
 
@@ -141,6 +157,16 @@ CONTROLS: Final = (
     Control(
         "process", 'the agent\'s answer, or `{"pending": message_id}`: ask again with it', {}, calls.process, _process
     ),
+    Control("process_stream", '`{"pending": message_id}`', {}, calls.process_stream, _process_stream),
+    Control(
+        "read_chunks",
+        '`{"chunks": [{"seq", "data", "final"}, …]}`, or `{"pending": message_id}`: ask again',
+        {},
+        calls.read_chunks,
+        _read_chunks,
+    ),
+    Control("cancel_stream", call=calls.cancel_stream, parameters=_cancel_stream),
+    Control("dead_letters", "list of `DeadLetter`", {}, calls.dead_letters, _dead_letters),
     Control("read_events", "`events`, `stream_version`", {}, calls.read_events, _read_events),
     Control(
         "follow_events", "`events`, `problems`, `cursor` for the next call", {}, calls.follow_events, _follow_events

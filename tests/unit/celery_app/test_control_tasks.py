@@ -83,6 +83,7 @@ def test_every_public_name_of_a_manager_is_a_task_or_says_why_not() -> None:
     """Whoever adds a method decides."""
     public = {name for name, _ in inspect.getmembers(WholeManager) if not name.startswith("_")}
     own = {"read_events", "follow_events", "list_snapshots", "list_executions", "get_execution", "list_types"}
+    own |= {"cancel_stream"}
     told = (set(BY_NAME) - own - {"get_config"}) | set(WITHOUT_TASK)
     assert public - told == set(), "neither in CONTROLS nor in WITHOUT_TASK"
     assert told - public - {"state_sources"} == set(), "told of what a Manager does not have"
@@ -99,7 +100,7 @@ def test_the_parameters_of_a_task_are_those_of_the_method(control: Control) -> N
     """Whatever does not wait is called by task as it is called in Python."""
     method = getattr(Manager, control.method, None)
     waits = {"timeout", "wait", "factory", "op"}
-    if method is not None and control.method not in {"process", "wait_for", "audit"}:
+    if method is not None and control.call is None:
         of_method = list(inspect.signature(method).parameters)[1:]
         assert [name for name in parameters_of(control) if name not in waits] == [
             name for name in of_method if name not in waits
@@ -138,7 +139,7 @@ def test_how_long_a_task_waits_is_not_for_its_sender_to_say(wiring: Wiring) -> N
 def test_whatever_json_an_argument_is_the_answer_is_json_or_an_error_of_ours(control: Control, wiring: Wiring) -> None:
     """Field, value and cure, in a text; never a bare exception of Python."""
     good = {"agent_id": "a", "agent": "a", "config": {}, "message": 1, "states": ["running"], "key": "k", "value": 1}
-    good |= {"execution_id": "e", "settings": {}, "name": "g"}
+    good |= {"execution_id": "e", "message_id": "m", "settings": {}, "name": "g"}
     takes = parameters_of(control)
     refused: list[tuple[str, str]] = []
     needed = {name: good[name] for name, one in takes.items() if one.default is inspect.Parameter.empty}
@@ -156,9 +157,26 @@ def test_a_message_that_comes_twice_is_heard_once(wiring: Wiring) -> None:
     sent = [call(wiring, "send", "a", {"n": 1}, task_id="task-7") for _ in range(2)]
     assert sent == ["task-7", "task-7"]
     assert call(wiring, "process", "a", {"n": 2}, task_id="task-8") == {"pending": "task-8"}
+    for _ in range(2):
+        assert call(wiring, "process_stream", "a", {"n": 3}, task_id="task-10") == {"pending": "task-10"}
     assert call(wiring, "process", "a", {"n": 2}, task_id="task-9", message_id="task-8") == {"pending": "task-8"}
     store = wiring.control_ports.store
-    assert [one.message_id for one in store.inbox(AgentId("a"))] == ["task-7", "task-8"]
+    assert [one.message_id for one in store.inbox(AgentId("a"))] == ["task-7", "task-8", "task-10"]
+
+
+def test_a_stream_is_asked_for_read_and_left(wiring: Wiring) -> None:
+    """Chunk by chunk behind a seq; pending where there is none yet."""
+    store = wiring.control_ports.store
+    call(wiring, "process_stream", "a", {"n": 1}, "m-1")
+    assert call(wiring, "read_chunks", "a", "m-1") == {"pending": "m-1"}
+    assert call(wiring, "cancel_stream", "a", "m-1") is None
+    call(wiring, "process_stream", "a", {"n": 2}, message_id="m-2", detached=True)
+    with pytest.raises(InvalidSettingError, match="detached='yes'"):
+        call(wiring, "process_stream", "a", {"n": 2}, detached="yes")
+    with pytest.raises(InvalidSettingError, match="after_seq=-1"):
+        call(wiring, "read_chunks", "a", "m-1", -1)
+    assert call(wiring, "dead_letters", "a") == []
+    assert store.inbox(AgentId("a"))
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from kombu import Queue
 
 from ares_celery import InvalidSettingError, Manager, OperationNotSupportedError, install
 from ares_celery.celery_app.beat import ENTRY
+from ares_celery.celery_app.control_tasks import ControlTask
 from ares_celery.celery_app.due_task import TIME_LIMIT, AresTask
 from ares_celery.celery_app.guest_amqp import OUR_TASKS, aliased, use_our_transport
 from ares_celery.celery_app.guest_worker import prepare_guest_worker
@@ -307,7 +308,9 @@ def test_our_tasks_carry_what_they_need() -> None:
         task: Any = app.tasks[name]
         assert (task.time_limit, task.soft_time_limit) == (TIME_LIMIT, TIME_LIMIT - 1)
         assert (task.acks_late, task.reject_on_worker_lost, task.retry_on_worker_lost) == (False, False, False)
-        assert (task.serializer, task.ignore_result, task.track_started) == ("json", False, True)
+        # A command is over in a moment: nobody is told that it began.
+        began = not isinstance(task, ControlTask)
+        assert (task.serializer, task.ignore_result, task.track_started) == ("json", False, began)
         assert (task.rate_limit, task.priority, task.store_errors_even_if_ignored) == (None, None, False)
         options = task._get_exec_options()
         assert options["serializer"] == "json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
@@ -21,6 +21,7 @@ from ares_celery.errors import (
 from ares_celery.model.agent import AgentState
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.event import Event
+from ares_celery.model.message import Chunk
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import MemoryManager, SnapshotStore
 from ares_celery.testing.bench import ACTOR, Bench, spec_for, type_of, with_traceback
@@ -35,6 +36,8 @@ T = TypeVar("T")
 TIMEOUT: Final = 60.0
 #: Real seconds that code of an agent may run on without waiting for anything.
 PATIENCE: Final = 10.0
+#: Simulated seconds between two looks of a reader of a stream; one that looks much less often counts as gone.
+_STREAM_LOOK: Final = 1.0
 _ENDED: Final = frozenset({AgentState.COMPLETED, AgentState.STOPPED, AgentState.PARKED, AgentState.REGISTERED})
 
 
@@ -196,12 +199,58 @@ class AgentHarness(AgentView):
         reply = self._run_for(lambda: bench.store.wait_reply(bench.agent_id, asked, timeout=0), limit)
         if reply is None:
             self._raise_failure()
-            error = ProcessTimeoutError(agent_id=self.agent_id, message_id=asked, timeout=limit)
-            error.add_note(f"so far{self._instead()}")
-            raise error
+            raise self._no_answer(asked, limit)
         if reply.error is not None:
             raise with_traceback(error_from_wire(reply.error))
         return reply.value
+
+    def stream(
+        self, message: object, *, timeout: timedelta | float | str = TIMEOUT, message_id: str = ""
+    ) -> Iterator[Chunk]:
+        """Asks the agent and yields its answer in pieces; the last one is final and carries the result.
+
+        The agent runs while the next piece is waited for. It may crash and be restarted between two of them. Leaving
+        the loop before the end cancels the stream, as a caller that goes away does.
+
+        Args:
+            message: A JSON value.
+            timeout: Simulated time for each piece.
+            message_id: The same id again gets the same pieces.
+
+        Raises:
+            AgentFailedError: What the agent raised. ProcessTimeoutError: No piece in time.
+            AgentNotRunningError, AgentParkedError: It is in no state to get messages.
+        """
+        asked, limit = message_id or self._new_id(), _seconds(timeout)
+        self._bench.store.send(self._bench.agent_id, message, message_id=asked, wants_reply=True, stream=True)
+        return self._chunks(asked, limit)
+
+    def _chunks(self, asked: str, limit: float) -> Iterator[Chunk]:
+        bench, seq, is_over = self._bench, 0, False
+
+        def look() -> tuple[Chunk, ...] | None:
+            return bench.store.read_chunks(bench.agent_id, asked, after=seq, timeout=0) or None
+
+        try:
+            while not is_over:
+                found, until = look(), self.now + limit
+                # A reader that does not look for long has left: time passes in short steps.
+                while found is None and self.now < until and self.is_running:
+                    found = self._run_for(look, min(_STREAM_LOOK, until - self.now))
+                if found is None:
+                    self._raise_failure()
+                    raise self._no_answer(asked, limit)
+                for chunk in found:
+                    seq, is_over = chunk.seq, chunk.final
+                    yield chunk
+        finally:
+            if not is_over and not bench.is_closed:
+                bench.store.cancel(bench.agent_id, asked)
+
+    def _no_answer(self, asked: str, limit: float) -> ProcessTimeoutError:
+        error = ProcessTimeoutError(agent_id=self.agent_id, message_id=asked, timeout=_plain(limit))
+        error.add_note(f"so far{self._instead()}")
+        return error
 
     def _run_for(self, look: Callable[[], T], seconds: float) -> T | None:
         """Lets the agent run until ``look`` gives something, at most so long; gives that, or None."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ares_celery.celery_app.async_client import AsyncManager
 from ares_celery.celery_app.client import Manager
 from ares_celery.cli.apps import BUILTIN_APP
 from ares_celery.cli.children import Children
@@ -128,6 +129,11 @@ class AresRuntime:
                 self.start_worker(wait=False)
             self._wait_for_workers()
             self._stack = stack.pop_all()
+
+    @property
+    def async_manager(self) -> AsyncManager:
+        """A new manager for event loops: ``async with ares_runtime.async_manager as manager``."""
+        return AsyncManager(self.options.config, redis_url=self.redis_url, namespace=self.namespace)
 
     # -- workers ----------------------------------------------------------------------------------------------------
 

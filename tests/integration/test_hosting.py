@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
 from ares_celery import AgentContext, AgentFailedError, AgentSpec, Event, EventType, NewEvent, SyncAgentContext
 from ares_celery.errors import (
-    EventTooLargeError,
     FencedSignal,
     InvalidConfigError,
     OperationNotSupportedError,
@@ -106,10 +104,6 @@ class Ends:
         match self.how:
             case "return":
                 return
-            case "complete":
-                ctx.complete({"answer": 42})
-            case "complete-awaited":
-                await ctx.complete({"answer": 42})
             case "exit":
                 sys.exit(3)
             case "interrupt":
@@ -118,19 +112,6 @@ class Ends:
                 raise MemoryError("all of it")
             case _:
                 raise RuntimeError("on purpose")
-
-
-@pytest.mark.parametrize(
-    ("how", "result"), [("return", None), ("complete", {"answer": 42}), ("complete-awaited", {"answer": 42})]
-)
-@pytest.mark.spec(21)
-def test_a_start_that_returns_is_completed(runtime: Runtime, how: str, result: object) -> None:
-    """A transient agent whose start returns has done its work; its result is kept."""
-    runtime.register("ends", Ends)
-    runtime.manager.start_agent(AgentSpec(id="e", type="ends", config={"how": how}))
-
-    assert runtime.until("e", "completed").result == result
-    assert runtime.types("e") == ["agent.started", "agent.completed"]
 
 
 def test_a_permanent_agent_that_returns_comes_back(runtime: Runtime) -> None:
@@ -142,6 +123,7 @@ def test_a_permanent_agent_that_returns_comes_back(runtime: Runtime) -> None:
 
     info = runtime.until("e", "parked")
     assert (info.cause, info.charged, info.incarnation) == ("cap", 2, 3)
+    assert "the agent is permanent" in info.last_error
 
 
 @pytest.mark.parametrize("how", ["exit", "interrupt", "memory", "error"])
@@ -235,42 +217,6 @@ def test_an_event_that_cannot_be_applied_ends_the_agent(runtime: Runtime) -> Non
 
     assert info.cause == "attempts"
     assert "cannot apply" in info.last_error
-
-
-class Emitter:
-    """Emits what it is told to."""
-
-    def __init__(self, agent_id: str) -> None:
-        self.seen: list[Any] = []
-
-    async def process(self, ctx: AgentContext, message: Any) -> Any:
-        try:
-            event = await ctx.emit("told", {"text": "x" * message["length"]})
-        except (EventTooLargeError, UnserialisableError) as error:
-            return {"code": error.code, "text": str(error)}
-        return {"version": event.version, "seen": self.seen}
-
-    async def start(self, ctx: AgentContext) -> None:
-        await ctx.emit("tuple", {"pair": [1, 2]})
-        while not ctx.stop_requested:
-            await ctx.sleep(60)
-
-    def apply(self, event: Event) -> None:
-        self.seen.append(dict(event.payload))
-
-
-def test_an_oversize_event_is_refused_and_the_agent_lives(redis_server: RedisServer, namespace: str) -> None:
-    """The error names agent, size, limit and cure; nothing is stored or applied."""
-    with Runtime(redis_server.url, namespace, max_event_bytes="1KiB") as runtime:
-        runtime.manager.start()
-        runtime.register("emitter", Emitter)
-        runtime.manager.start_agent(AgentSpec(id="e", type="emitter"), wait="running")
-
-        answer = runtime.manager.process("e", {"length": 2000})
-
-        assert answer["code"] == "event_too_large"
-        assert "max_event_bytes" in answer["text"]
-        assert runtime.events("e", "told") == []
 
 
 @pytest.mark.parametrize("how", ["return"])
@@ -614,54 +560,6 @@ def test_only_a_hang_timeout_ends_an_agent_that_hangs(redis_server: RedisServer,
         assert runtime.events("h", "agent.stopped")[0].payload["reason"].startswith("hung: ")
 
 
-@pytest.mark.parametrize("answer", [object(), {1, 2}, "x" * 3_000_000], ids=["object", "set", "too large"])
-@pytest.mark.parametrize("colour", ["async", "plain"])
-def test_an_answer_that_cannot_be_stored_fails_the_call_and_not_the_agent(
-    runtime: Runtime, answer: Any, colour: str
-) -> None:
-    """The message is consumed: it must not come again for ever."""
-
-    class Async:
-        def __init__(self, agent_id: str) -> None: ...
-
-        async def process(self, ctx: AgentContext, message: object) -> object:
-            return answer if message == "bad" else "good"
-
-    class Sync:
-        def __init__(self, agent_id: str) -> None: ...
-
-        def process(self, ctx: SyncAgentContext, message: object) -> object:
-            return answer if message == "bad" else "good"
-
-    runtime.register("odd", Async if colour == "async" else Sync)
-    runtime.manager.start_agent(AgentSpec(id="o", type="odd"), wait="running")
-
-    with pytest.raises(AgentFailedError) as caught:
-        runtime.manager.process("o", "bad", timeout=5)
-
-    assert caught.value.fields["type"] in {"UnserialisableError", "EventTooLargeError"}
-    assert runtime.manager.process("o", "fine", timeout=5) == "good"
-    assert runtime.manager.get_agent_info("o").incarnation == 1  # type: ignore[union-attr]
-
-
-def test_the_runtimes_own_words_cannot_be_emitted(runtime: Runtime) -> None:
-    """agent.stopped says that an agent stopped: nobody else may."""
-
-    class Forger:
-        def __init__(self, agent_id: str) -> None: ...
-
-        async def process(self, ctx: AgentContext, message: Any) -> object:
-            await ctx.emit(message, {"forged": True})
-            return None
-
-    runtime.register("forger", Forger)
-    runtime.manager.start_agent(AgentSpec(id="f", type="forger"), wait="running")
-
-    with pytest.raises(AgentFailedError, match="own word"):
-        runtime.manager.process("f", "agent.stopped")
-    runtime.manager.process("f", "agent.forged")
-
-
 def test_the_runtimes_own_events_cannot_be_appended_from_outside(runtime: Runtime) -> None:
     """By type or by the runtime's mark; nothing of such a batch is stored, what is the caller's own is."""
     events = runtime.manager.events
@@ -674,53 +572,3 @@ def test_the_runtimes_own_events_cannot_be_appended_from_outside(runtime: Runtim
     assert (events.stream_version("orders"), events.streams()) == (0, {})
     (stored,) = events.append("orders", [fine])
     assert events.read("orders") == events.read_all() == (stored,)
-
-
-def test_metadata_of_an_event_is_the_agents_but_for_the_runtimes_key(runtime: Runtime) -> None:
-    """It is stored beside the payload; who wrote an event cannot be forged."""
-
-    class Traced:
-        def __init__(self, agent_id: str) -> None: ...
-
-        def process(self, ctx: SyncAgentContext, message: Any) -> object:
-            return ctx.emit("traced", {"n": 1}, metadata=message).version
-
-    runtime.register("traced", Traced)
-    runtime.manager.start_agent(AgentSpec(id="m", type="traced"), wait="running")
-    runtime.manager.process("m", {"trace": "t-1"})
-    (event,) = runtime.events("m", "traced")
-    assert (event.payload, event.metadata) == ({"n": 1}, {"trace": "t-1"})
-    for refused in ({"module": "runtime"}, [1]):
-        with pytest.raises(AgentFailedError, match="UnserialisableError"):
-            runtime.manager.process("m", refused)
-    assert runtime.events("m", "traced") == [event]
-
-
-def test_what_start_returns_is_the_result(runtime: Runtime) -> None:
-    """Shown in AgentInfo, as that of ctx.complete is."""
-
-    class Answers:
-        def __init__(self, agent_id: str) -> None: ...
-
-        async def start(self, ctx: AgentContext) -> object:
-            return {"answer": 42}
-
-    runtime.register("answers", Answers)
-    runtime.manager.start_agent(AgentSpec(id="a", type="answers"))
-    assert runtime.until("a", "completed").result == {"answer": 42}
-
-
-def test_a_snapshot_that_fails_is_said_once_by_an_event(runtime: Runtime) -> None:
-    """Not at every try: the same failure again is only logged."""
-
-    class Broken(Counter):
-        @override
-        def snapshot(self) -> dict[str, object]:
-            raise OSError("no state today")
-
-    runtime.register("broken", Broken)
-    runtime.manager.start_agent(AgentSpec(id="b", type="broken"), wait="running")
-    wait_until(lambda: fold(runtime, "b") > 20)
-
-    (failed,) = runtime.events("b", "snapshot.failed")
-    assert failed.payload["problem"] == "OSError: no state today"

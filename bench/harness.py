@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from ares_celery import AgentContext, Event
@@ -43,7 +43,7 @@ class Ticker:
 
 
 @contextmanager
-def _timed(into: list[float]) -> Iterator[None]:
+def _timed(into: list[float]) -> Generator[None]:
     began = time.perf_counter()
     yield
     into.append((time.perf_counter() - began) * 1000)

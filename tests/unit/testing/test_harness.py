@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +28,8 @@ from ares_celery import (
     UnknownAgentTypeError,
     agent,
 )
-from ares_celery.testing import AgentHarness, SentMessage
+from ares_celery.store.redis.scripts import SCRIPT_NAMES, Scripts
+from ares_celery.testing import AgentHarness, SentMessage, memory_server
 from tests.unit.testing.agents import Counter, PlainCounter, Totals, stubborn
 
 COLOURS = pytest.mark.parametrize("made", [Counter, PlainCounter], ids=["async", "plain"])
@@ -183,6 +186,9 @@ def test_a_crash_that_never_comes_says_so_and_leaves_the_agent_alone() -> None:
         with pytest.raises(DidNotHappenError, match="emit event 'other' did not happen within 60 simulated"):
             harness.crash(before="other")
         assert harness.is_running
+        with pytest.raises(DidNotHappenError, match="emit event 'ticked' number 3 did not"):
+            harness.crash(before="ticked", count=3, timeout="2h")
+        harness.run_until("ticked", count=9, timeout="9h")
         harness.crash()
         with pytest.raises(AgentNotRunningError):
             harness.crash()
@@ -190,17 +196,24 @@ def test_a_crash_that_never_comes_says_so_and_leaves_the_agent_alone() -> None:
 
 @COLOURS
 def test_a_dead_process_writes_nothing_any_more(made: type[Totals]) -> None:
-    """Its code is unwound when the test ends, and cannot store a word then."""
+    """Its code is unwound when the test ends, and cannot store a word then, not even what it was about to store."""
     with AgentHarness(made) as harness:
-        harness.run_until("ticked")
         harness.crash()
-        harness.restart()
-        harness.run_until("ticked", count=2)
-        before = harness.all_events
         process = harness._bench._processes[0]
         harness._bench._end(process)
         assert process.stage.is_over
-        assert harness.all_events == before
+        assert harness.agent.unwound == "yes"
+        assert harness.events == []
+        assert harness.info.state == "running"
+        harness.restart()
+        harness.run_until("ticked")
+
+
+def test_the_servers_time_is_the_tests() -> None:
+    """No script asks in words that would get the machine's own."""
+    for name in SCRIPT_NAMES:
+        code = re.sub(r"--.*", "", Scripts(flags=False).text(name))
+        assert "TIME" not in code.replace(memory_server._ASKED, ""), name
 
 
 def test_an_exception_of_start_fails_the_call_that_let_it_run() -> None:
@@ -428,6 +441,35 @@ def test_work_in_threads_of_the_loop_is_waited_for() -> None:
     with AgentHarness(Threads) as harness:
         harness.run_until("ticked")
         assert harness.now == 0
+
+
+def test_what_the_agent_left_on_its_loop_is_ended() -> None:
+    """Tasks of its own and generators that nobody has read to their end."""
+    ended: list[str] = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            ended.append("generator")
+
+    async def background() -> None:
+        try:
+            await asyncio.sleep(10**6)  # on purpose: simulated time
+        finally:
+            ended.append("task")
+
+    class Leaves(Totals):
+        async def start(self, ctx: AgentContext) -> None:
+            self.task = asyncio.create_task(background())
+            self.numbers = numbers()
+            await anext(self.numbers)
+            await ctx.sleep(10)
+
+    with AgentHarness(Leaves) as harness:
+        harness.advance(1)
+        assert ended == []
+    assert sorted(ended) == ["generator", "task"]
 
 
 def test_state_makes_the_round_trip_through_json() -> None:

@@ -178,6 +178,10 @@ class _TurnedLoop(asyncio.SelectorEventLoop):
         running.add_done_callback(self._came_back)
         return running
 
+    def wait_for_threads(self) -> None:
+        """From now on whatever is waited for takes real time; before the loop is closed."""
+        self._parking.outside += 1
+
     def _came_back(self, _: object) -> None:
         self._parking.outside -= 1
 
@@ -188,7 +192,8 @@ class SteppedLoop(LoopThread):
     def __init__(self, clock: Clock, *, stage: Stage, hung_after: float = 0.0) -> None:  # noqa: ARG002 - never hung
         """Makes the loop; no thread of its own."""
         self._clock = clock
-        self.loop = _TurnedLoop(stage, clock)
+        self._own = _TurnedLoop(stage, clock)
+        self.loop = self._own
 
     @override
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -222,5 +227,7 @@ class SteppedLoop(LoopThread):
         if left:
             self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        # Its end is waited for on a thread that the loop does not know of.
+        self._own.wait_for_threads()
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()

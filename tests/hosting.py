@@ -15,6 +15,7 @@ from ares_celery.plugins.bus import PluginBus
 from ares_celery.plugins.judge import BusJudge
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
+from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.store.redis.open import open_store
 from ares_celery.store.redis.store import RedisStore
 from ares_celery.supervision.contact import ContactWindow
@@ -36,9 +37,14 @@ FAST: dict[str, Any] = {
 
 
 class Runtime:
-    """Store, host and manager of one namespace; ``sweep`` does what the sweep thread would do."""
+    """Store, host and manager of one namespace; ``sweep`` does what the sweep thread would do.
 
-    def __init__(self, url: str, namespace: str, *, bus: PluginBus | None = None, **settings: Any) -> None:
+    With ``hints`` the host hears of messages at once, else with its heartbeat.
+    """
+
+    def __init__(
+        self, url: str, namespace: str, *, bus: PluginBus | None = None, hints: bool = False, **settings: Any
+    ) -> None:
         config = RuntimeConfig.parse({**FAST, **settings})
         self.store: RedisStore = open_store(ProcessSettings(redis_url=url, namespace=namespace), config)
         self.config = self.store.config
@@ -48,6 +54,7 @@ class Runtime:
         judge = None if bus is None else BusJudge(lambda: bus, timedelta(seconds=5), SystemClock())
         self.committer = Committer(self.store, lambda: self.store.config, self.launcher, judge=judge, listener=bus)
         self.manager = CoreManager(self, registry=self.registry, hosts_here=True)
+        self.hints = hints
         self.host = self.new_host()
         contact = ContactWindow(self.config.lease_ttl)
         self.sweeper = Sweeper(self.store, self.committer, self.config, contact=contact)
@@ -61,6 +68,7 @@ class Runtime:
             registry=registry or self.registry,
             open_async=self.store.open_async,
             listener=self.bus,
+            wakeups=self.store.wakeups(ProcessIdentity.current().encode()) if self.hints else None,
             sources=self.manager.state_sources,
         )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 from ares_celery.agents.contract import Agent
@@ -14,18 +13,13 @@ from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
-    AgentSignal,
-    EventTooLargeError,
-    FencedError,
     FencedSignal,
     StopSignal,
-    StoreUnavailableError,
-    UnserialisableError,
 )
-from ares_celery.errors.wording import message_of
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.async_context import AsyncContext
-from ares_celery.runtime.context import OUTAGE_PAUSE
+from ares_celery.runtime.async_serving import AsyncServing
+from ares_celery.runtime.contained import ContainedExit, contained
 from ares_celery.runtime.ends import (
     ApplyFailedSignal,
     Crash,
@@ -34,8 +28,6 @@ from ares_celery.runtime.ends import (
     Yielded,
     agent_failed,
     crash,
-    failure_reply,
-    no_process_reply,
     verdict_on_return,
     verdict_on_signal,
 )
@@ -43,7 +35,7 @@ from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.loop_thread import LoopThread
 from ares_celery.runtime.shared_things import SharedThings
-from ares_celery.store.base import AsyncIncarnationStore, InboxMessage, Reply
+from ares_celery.store.base import AsyncIncarnationStore, InboxMessage
 
 __all__ = ["AsyncBody"]
 
@@ -53,21 +45,6 @@ T = TypeVar("T")
 _OWN_PART = 0.7
 #: Seconds between two cancellations of a task that caught the first, and before it is given up on.
 _INSIST = 1.0
-
-
-class _ContainedExit(Exception):
-    """Carries a SystemExit or KeyboardInterrupt of user code past asyncio, which would end the whole loop."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(message_of(error))
-        self.error = error
-
-
-async def _contained(awaitable: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever user code returns
-    try:
-        return await awaitable
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise _ContainedExit(error) from error
 
 
 class AsyncBody:
@@ -102,12 +79,9 @@ class AsyncBody:
         self._done: Future[End] = Future()
         self._ctx: AsyncContext | None = None
         self._main: asyncio.Task[None] | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._serve_failure: BaseException | None = None
+        self._serving: AsyncServing | None = None
         self._cancelled = 0
         self._ending = False
-        self._dies_of: _ContainedExit | None = None
-        self._serves = hasattr(agent, "process")
 
     @property
     def wants_pulse(self) -> bool:
@@ -140,8 +114,19 @@ class AsyncBody:
             store=self._store,
             shared=self._shared,
         )
+        self._serving = AsyncServing(
+            self._incarnation,
+            self._agent,
+            self._type,
+            ctx=self._ctx,
+            store=self._store,
+            clock=self._clock,
+            poison_after=self._config.poison_after,
+            is_ending=lambda: self._cancelled > 0 or self._ending,
+            on_failure=self._on_failed_message,
+        )
         self._main = self._loop.loop.create_task(self._run())
-        loop = self._loop.loop
+        loop, serving = self._loop.loop, self._serving
 
         def wake() -> None:
             loop.call_soon_threadsafe(self._on_wake)
@@ -149,7 +134,11 @@ class AsyncBody:
         def stop_asked() -> None:
             loop.call_soon_threadsafe(self._on_stop)
 
+        def mail(hint: InboxMessage | str) -> None:
+            loop.call_soon_threadsafe(serving.take_hint, hint)
+
         self._incarnation.on_change(wake, stop_asked)
+        self._incarnation.on_mail(mail)
         self._on_wake()
 
     async def _run(self) -> None:
@@ -158,25 +147,36 @@ class AsyncBody:
             end = await self._live()
             if not isinstance(end, (Fenced, Crash)):
                 end = await self._orderly_end(end)
+                await self._serves.give_back()
         except BaseException as error:
             # A bug of ours must not leave the task's thread waiting for ever.
             log.exception("agent %s: its end went wrong", self._incarnation.agent_id)
             end = Crash(agent_failed(self._incarnation.agent_id, error))
         finally:
             self._incarnation.on_change(_nothing, _nothing)
+            self._incarnation.on_mail(None)
             self._ending = True
-            if self._serving is not None:
-                self._serving.cancel()
+            if self._serving is not None and self._serving.task is not None:
+                self._serving.task.cancel()
             if not self._done.done():
                 self._done.set_result(Fenced() if end is None else end)
+
+    @property
+    def _serves(self) -> AsyncServing:
+        assert self._serving is not None  # noqa: S101 - set before anything runs
+        return self._serving
+
+    def _on_failed_message(self) -> None:
+        if self._main is not None:
+            self._main.cancel()
 
     async def _live(self) -> End:
         try:
             returned: Any = None
             start = getattr(self._agent, "start", None)
             if start is not None:
-                returned = await _contained(start(self._ctx))
-            end = verdict_on_return(self._incarnation, serves=self._serves, returned=returned)
+                returned = await contained(start(self._ctx))
+            end = verdict_on_return(self._incarnation, serves=self._serves.handles, returned=returned)
             if end is None:
                 await self._serve_until_asked()
                 end = verdict_on_return(self._incarnation, serves=False)
@@ -189,22 +189,22 @@ class AsyncBody:
     async def _serve_until_asked(self) -> None:
         """Keeps an agent alive that only answers messages."""
         assert self._ctx is not None  # noqa: S101 - set before this task was made
-        while not self._ctx.stop_requested and self._serve_failure is None:
+        while not self._ctx.stop_requested and self._serves.failure is None:
             await self._ctx.sleep(self._config.snapshot_interval.total_seconds())
-        if self._serve_failure is not None:
-            raise self._serve_failure
+        if self._serves.failure is not None:
+            raise self._serves.failure
 
     async def _after_messages(self, end: End) -> End:
         """Lets the message at hand be answered before the incarnation ends."""
-        if self._serving is not None and not self._serving.done():
-            await self._serving
-        return self._on_error(self._serve_failure) if self._serve_failure is not None else end
+        if self._serves.task is not None and not self._serves.task.done():
+            await self._serves.task
+        return self._on_error(self._serves.failure) if self._serves.failure is not None else end
 
     def _on_cancelled(self, error: asyncio.CancelledError) -> End:
         if self._incarnation.fenced:
             return Fenced()
-        if self._serve_failure is not None:
-            return self._on_error(self._serve_failure)
+        if self._serves.failure is not None:
+            return self._on_error(self._serves.failure)
         if self._cancelled:
             return verdict_on_signal(self._incarnation)
         return crash(self._incarnation.agent_id, error)
@@ -214,7 +214,7 @@ class AsyncBody:
             return Fenced()
         if isinstance(error, StopSignal):
             return verdict_on_signal(self._incarnation)
-        if isinstance(error, (ApplyFailedSignal, _ContainedExit)):
+        if isinstance(error, (ApplyFailedSignal, ContainedExit)):
             error = error.error
         return crash(self._incarnation.agent_id, error)
 
@@ -223,7 +223,7 @@ class AsyncBody:
         try:
             stop = getattr(self._agent, "stop", None)
             if stop is not None:
-                await _contained(stop(self._ctx))
+                await contained(stop(self._ctx))
         except asyncio.CancelledError:
             log.warning("agent %s: its stop() was cut off", self._incarnation.agent_id)
         except FencedSignal:
@@ -241,8 +241,7 @@ class AsyncBody:
     def _on_wake(self) -> None:
         if self._ctx is not None:
             self._ctx.wake()
-        if self._incarnation.inbox_hint and (self._serving is None or self._serving.done()):
-            self._serving = self._loop.loop.create_task(self._serve())
+        self._serves.look()
 
     def _on_stop(self) -> None:
         """Cancels the agent's code when it does not yield in time; at once when it is fenced."""
@@ -253,7 +252,7 @@ class AsyncBody:
         if self._main is None or self._main.done():
             return
         self._cancelled += 1
-        for task in (self._serving, self._main):
+        for task in (self._serves.task, self._main):
             if task is not None:
                 task.cancel()
         if self._incarnation.fenced and self._cancelled > 2:  # noqa: PLR2004 - asked, insisted, given up
@@ -276,105 +275,6 @@ class AsyncBody:
             if problem is not None:
                 self._report_ill(self._incarnation, problem, DeathCause.UNHEALTHY)
 
-    # -- messages ---------------------------------------------------------------------------------------------------
-
-    async def _serve(self) -> None:
-        """Answers what waits in the inbox; runs only while there is something."""
-        try:
-            while self._incarnation.inbox_hint and self._may_serve():
-                self._incarnation.inbox_hint = False
-                await self._serve_all()
-        except (FencedError, FencedSignal):
-            self._incarnation.ask("fenced")
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the agent's end says what it was
-            self._serve_failure = error
-            if self._main is not None:
-                self._main.cancel()
-
-    def _may_serve(self) -> bool:
-        return self._incarnation.stopping_reason is None and self._incarnation.completion is None
-
-    async def _serve_all(self) -> None:
-        running: set[asyncio.Task[None]] = set()
-        seen = ""
-        while self._may_serve():
-            messages = await self._from_store(partial(self._store.inbox, self._incarnation.agent_id, after=seen))
-            for message in messages:
-                if not self._may_serve():
-                    break
-                seen = message.entry
-                if self._type.concurrency == 1:
-                    await self._answer(message)
-                    continue
-                running.add(self._loop.loop.create_task(self._answer(message)))
-                if len(running) >= self._type.concurrency:
-                    await _reap(running, asyncio.FIRST_COMPLETED)
-            if not messages:
-                break
-        await _reap(running, asyncio.ALL_COMPLETED)
-
-    async def _answer(self, message: InboxMessage) -> None:
-        reply = await self._reply_to(message)
-        try:
-            await self._store_reply(message, reply)
-        except (UnserialisableError, EventTooLargeError) as error:
-            # The answer itself is bad: the caller is told, or the message would come again for ever.
-            await self._store_reply(message, failure_reply(self._incarnation.agent_id, message.message_id, error))
-        if self._dies_of is not None:
-            raise self._dies_of
-        if self._ctx is not None:
-            await self._ctx.settle()
-
-    async def _store_reply(self, message: InboxMessage, reply: Reply) -> None:
-        agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        await self._from_store(partial(self._store.reply, agent_id, fence, message, reply))
-
-    async def _reply_to(self, message: InboxMessage) -> Reply:
-        agent_id = self._incarnation.agent_id
-        if not self._serves:
-            return no_process_reply(agent_id, self._type.name, message.message_id)
-        try:
-            value = await _contained(self._agent.process(self._ctx, message.body))
-        except AgentSignal:
-            raise
-        except asyncio.CancelledError as error:
-            if self._cancelled or self._ending:
-                raise
-            # Something inside the agent was cancelled, not the agent: an answer like any other failure.
-            task = asyncio.current_task()
-            while task is not None and task.cancelling():
-                task.uncancel()
-            return failure_reply(agent_id, message.message_id, error)
-        except _ContainedExit as exit_:
-            # The caller is told, so that the message does not come again for ever; then the agent dies of it.
-            self._dies_of = exit_
-            return failure_reply(agent_id, message.message_id, exit_.error)
-        except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
-            return failure_reply(agent_id, message.message_id, error)
-        return Reply(message.message_id, value)
-
-    async def _from_store(self, call: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            try:
-                return await call()
-            except StoreUnavailableError as error:
-                if self._incarnation.stopping_reason is not None:
-                    raise StopSignal from error
-                log.warning("agent %s: the store does not answer (%s); waiting", self._incarnation.agent_id, error)
-                await asyncio.sleep(OUTAGE_PAUSE)
-
 
 def _nothing() -> None:
     """Nobody is to be told any more."""
-
-
-async def _reap(running: set[asyncio.Task[None]], when: str) -> None:
-    """Waits for tasks and takes the ended ones out; raises what one of them raised."""
-    if not running:
-        return
-    done, _ = await asyncio.wait(running, return_when=when)
-    running -= done
-    for task in done:
-        task.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +14,7 @@ from ares_celery.errors import (
     AresError,
     FencedError,
     FencedSignal,
+    MessageIdReusedError,
     StopSignal,
     StoreUnavailableError,
     VersionConflictError,
@@ -115,8 +115,13 @@ class AsyncContext(BaseContext):
 
     async def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
         """Sends a message to another agent's inbox; returns its message id."""
-        to, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
-        await self._persist(lambda: self._store.send(to, message, message_id=sent, wants_reply=False))
+        to, (sent, is_repeated) = check_agent_id(agent_id), self._id_to_send(message_id)
+        try:
+            await self._persist(lambda: self._store.send(to, message, message_id=sent, wants_reply=False))
+        except MessageIdReusedError:
+            # Sent in an earlier handling of the same message, perhaps in other words: it is not sent twice.
+            if not is_repeated:
+                raise
         return sent
 
     async def settle(self) -> None:

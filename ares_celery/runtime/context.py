@@ -17,7 +17,9 @@ from ares_celery.config import RuntimeConfig
 from ares_celery.errors import UnserialisableError
 from ares_celery.errors.wording import describe_error
 from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent, why_reserved
+from ares_celery.runtime.callers import check_texts
 from ares_celery.runtime.ends import ApplyFailedSignal
+from ares_celery.runtime.handling import id_of_sent
 from ares_celery.runtime.incarnation import Completion, Incarnation
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.replay import replayable
@@ -158,6 +160,13 @@ class BaseContext:
         """Seconds to wait before a signal is raised: more each time, for an agent that catches it and goes on."""
         self._refusals += 1
         return 0.0 if self._refusals <= _FREE_REFUSALS else min(0.01 * 2 ** (self._refusals - _FREE_REFUSALS), 1.0)
+
+    def _id_to_send(self, message_id: str | None) -> tuple[str, bool]:
+        """The id of a message to another agent; True when a repeated handling sends it under the same."""
+        if message_id is None:
+            return id_of_sent(self._incarnation)
+        check_texts(message_id=message_id)
+        return message_id, False
 
     def _next_op(self) -> str:
         return f"{self._batch_prefix}{next(self._batches)}"

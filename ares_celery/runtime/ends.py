@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ares_celery.errors import AgentFailedError, AgentSignal, OperationNotSupportedError
+from ares_celery.errors import AgentFailedError, AgentSignal
 from ares_celery.errors.wording import message_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
@@ -23,7 +23,6 @@ __all__ = [
     "agent_failed",
     "crash",
     "failure_reply",
-    "no_process_reply",
     "verdict_on_return",
     "verdict_on_signal",
 ]
@@ -87,14 +86,6 @@ def crash(agent_id: str, error: BaseException) -> Crash:
 def failure_reply(agent_id: str, message_id: str, error: BaseException) -> Reply:
     """The answer to a message whose handling raised."""
     return Reply(message_id, error=agent_failed(agent_id, error).fields)
-
-
-def no_process_reply(agent_id: str, agent_type: str, message_id: str) -> Reply:
-    """The answer to a message for an agent that takes none."""
-    refused = OperationNotSupportedError(
-        operation=f"a message to agent {agent_id!r}", reason=f"type {agent_type!r} has no process()"
-    )
-    return Reply(message_id, error=refused.fields)
 
 
 def verdict_on_signal(incarnation: Incarnation) -> End:

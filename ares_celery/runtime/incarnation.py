@@ -11,7 +11,7 @@ from ares_celery.agents.context import StoppingReason
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request
 from ares_celery.runtime.ports import EventListener
-from ares_celery.store.base import Lease, LeaseChange
+from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 
 __all__ = ["Completion", "HostedSet", "Incarnation"]
 
@@ -31,6 +31,7 @@ class Incarnation:
     """
 
     __slots__ = (
+        "_mail",
         "_stop_asked",
         "_wake",
         "agent_id",
@@ -79,6 +80,7 @@ class Incarnation:
         self.origin = ""
         self._wake: Callable[[], None] | None = None
         self._stop_asked: Callable[[], None] | None = None
+        self._mail: Callable[[InboxMessage | str], None] | None = None
 
     @property
     def epoch(self) -> int:
@@ -100,6 +102,18 @@ class Incarnation:
         self._stop_asked = stop_asked
         if self.stopping_reason is not None:
             stop_asked()
+
+    def on_mail(self, take: Callable[[InboxMessage | str], None] | None) -> None:
+        """Who takes messages that come with their hint; None: nobody any more."""
+        self._mail = take
+
+    def mail(self, hint: InboxMessage | str) -> None:
+        """A message came, or the caller of a stream left (then its inbox entry); from any thread."""
+        take = self._mail
+        if take is not None:
+            take(hint)
+        elif not isinstance(hint, str):
+            self.inbox_hint = True
 
     def take(self, change: LeaseChange) -> None:
         """Takes over what a renewal found."""

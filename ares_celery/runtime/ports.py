@@ -10,6 +10,7 @@ from ares_celery.model.event import Event
 from ares_celery.model.failure import Failure
 from ares_celery.model.plan import Nudge
 from ares_celery.plugins.contract import StepCall, StepResult
+from ares_celery.store.base import InboxMessage
 
 __all__ = ["EventListener", "Launcher", "RecoveryJudge", "StepHooks", "Wakeups"]
 
@@ -68,8 +69,18 @@ class StepHooks(Protocol):
 class Wakeups(Protocol):
     """Hints from the store that an agent of this process should be looked at now; losing one costs a heartbeat."""
 
-    def listen(self, callback: Callable[[AgentId], None]) -> None:
-        """Starts to deliver hints on a thread of its own; reconnects by itself."""
+    def listen(
+        self,
+        callback: Callable[[AgentId], None],
+        mail: Callable[[str, InboxMessage | str], bool] | None = None,
+    ) -> None:
+        """Starts to deliver hints on a thread of its own; reconnects by itself.
+
+        Args:
+            callback: Takes the id of an agent to look at.
+            mail: Takes, for the holder of a fence, a message that came with its hint, or the inbox entry of a stream
+                that its caller has left; False: nobody here holds that fence, look at the agent.
+        """
         ...
 
     def close(self) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from ares_celery.agents.contract import Agent
@@ -13,16 +11,11 @@ from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
-    AgentSignal,
-    EventTooLargeError,
     FencedError,
     FencedSignal,
     StopSignal,
-    StoreUnavailableError,
-    UnserialisableError,
 )
 from ares_celery.model.restart import DeathCause
-from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.ends import (
     ApplyFailedSignal,
     Crash,
@@ -30,8 +23,6 @@ from ares_celery.runtime.ends import (
     Fenced,
     Yielded,
     crash,
-    failure_reply,
-    no_process_reply,
     verdict_on_return,
     verdict_on_signal,
 )
@@ -40,7 +31,8 @@ from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.sync_context import SyncContext
-from ares_celery.store.base import InboxMessage, Reply, Store
+from ares_celery.runtime.sync_serving import SyncServing
+from ares_celery.store.base import Store
 
 __all__ = ["SyncBody"]
 
@@ -86,9 +78,16 @@ class SyncBody:
             hand_over=self._hand_over,
             shared=shared,
         )
-        self._serves = hasattr(agent, "process")
+        self._serving = SyncServing(
+            incarnation,
+            agent,
+            agent_type,
+            ctx=self._ctx,
+            store=store,
+            clock=clock,
+            poison_after=config.poison_after,
+        )
         self._in_message = False
-        self._dies_of: BaseException | None = None
         self._interrupts = Interrupts()
         self._stop_asked_at = 0.0
 
@@ -100,10 +99,13 @@ class SyncBody:
     def run(self) -> End:
         """Runs the agent to its end in the calling thread."""
         self._incarnation.on_change(self._ctx.wake, self._on_stop)
+        self._incarnation.on_mail(self._serving.take_hint)
         end = self._live()
         if not isinstance(end, (Fenced, Crash)):
             end = self._orderly_end(end)
+            self._serving.give_back()
         self._incarnation.on_change(_nothing, _nothing)
+        self._incarnation.on_mail(None)
         return end
 
     def pulse(self, loop_age: float) -> None:  # noqa: ARG002 - it does not run on the loop
@@ -130,7 +132,7 @@ class SyncBody:
             start = getattr(self._agent, "start", None)
             if start is not None:
                 returned = self._user_code(start, self._ctx)
-            end = verdict_on_return(self._incarnation, serves=self._serves, returned=returned)
+            end = verdict_on_return(self._incarnation, serves=self._serving.handles, returned=returned)
             if end is not None:
                 return end
             while not self._ctx.stop_requested:
@@ -183,68 +185,9 @@ class SyncBody:
                 self._report_ill(self._incarnation, problem, DeathCause.UNHEALTHY)
         self._in_message = True
         try:
-            while self._incarnation.inbox_hint and self._may_serve():
-                self._incarnation.inbox_hint = False
-                self._serve_all()
+            self._serving.serve()
         finally:
             self._in_message = False
-
-    def _may_serve(self) -> bool:
-        return self._incarnation.stopping_reason is None and self._incarnation.completion is None
-
-    def _serve_all(self) -> None:
-        seen = ""
-        while self._may_serve():
-            messages = self._from_store(partial(self._store.inbox, self._incarnation.agent_id, after=seen))
-            if not messages:
-                return
-            for message in messages:
-                if not self._may_serve():
-                    return
-                seen = message.entry
-                self._answer(message)
-
-    def _answer(self, message: InboxMessage) -> None:
-        reply = self._reply_to(message)
-        try:
-            self._store_reply(message, reply)
-        except (UnserialisableError, EventTooLargeError) as error:
-            # The answer itself is bad: the caller is told, or the message would come again for ever.
-            self._store_reply(message, failure_reply(self._incarnation.agent_id, message.message_id, error))
-        if self._dies_of is not None:
-            raise self._dies_of
-        self._ctx.settle()
-
-    def _store_reply(self, message: InboxMessage, reply: Reply) -> None:
-        agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        self._from_store(partial(self._store.reply, agent_id, fence, message, reply))
-
-    def _reply_to(self, message: InboxMessage) -> Reply:
-        agent_id = self._incarnation.agent_id
-        if not self._serves:
-            return no_process_reply(agent_id, self._type.name, message.message_id)
-        try:
-            return Reply(message.message_id, self._agent.process(self._ctx, message.body))
-        except AgentSignal:
-            raise
-        except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
-            return failure_reply(agent_id, message.message_id, error)
-        except BaseException as error:  # noqa: BLE001 - so does it here, and then the agent dies of it
-            self._dies_of = error
-            return failure_reply(agent_id, message.message_id, error)
-
-    def _from_store(self, call: Callable[[], T]) -> T:
-        while True:
-            try:
-                return call()
-            except StoreUnavailableError as error:
-                if self._incarnation.stopping_reason is not None:
-                    raise StopSignal from error
-                log.warning("agent %s: the store does not answer (%s); waiting", self._incarnation.agent_id, error)
-                self._clock.wait(threading.Event(), OUTAGE_PAUSE)
-            except FencedError as error:
-                self._incarnation.ask("fenced")
-                raise FencedSignal from error
 
 
 def _nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -16,6 +15,7 @@ from ares_celery.errors import (
     AgentSignal,
     FencedError,
     FencedSignal,
+    MessageIdReusedError,
     StopSignal,
     StoreUnavailableError,
     VersionConflictError,
@@ -127,8 +127,13 @@ class SyncContext(BaseContext):
 
     def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
         """Sends a message to another agent's inbox; returns its message id."""
-        to, sent = check_agent_id(agent_id), message_id or uuid.uuid4().hex
-        self._persist(lambda: self._store.send(to, message, message_id=sent, wants_reply=False))
+        to, (sent, is_repeated) = check_agent_id(agent_id), self._id_to_send(message_id)
+        try:
+            self._persist(lambda: self._store.send(to, message, message_id=sent, wants_reply=False))
+        except MessageIdReusedError:
+            # Sent in an earlier handling of the same message, perhaps in other words: it is not sent twice.
+            if not is_repeated:
+                raise
         return sent
 
     def settle(self) -> None:

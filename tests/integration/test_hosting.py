@@ -246,7 +246,7 @@ def test_an_agent_without_process_says_so(runtime: Runtime) -> None:
     runtime.register("eater", Eater)
     runtime.manager.start_agent(AgentSpec(id="e", type="eater"), wait="running")
 
-    with pytest.raises(OperationNotSupportedError, match="no process"):
+    with pytest.raises(OperationNotSupportedError, match="neither process"):
         runtime.manager.process("e", "x", timeout=5)
 
 

@@ -10,10 +10,14 @@ from typing import Final
 from ares_celery.clock import Clock
 from ares_celery.errors import AresError
 from ares_celery.ids import AgentId
+from ares_celery.store.base import InboxMessage
 from ares_celery.store.redis.connections import Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
+from ares_celery.store.redis.mailbox_calls import read_hint
 
 __all__ = ["RedisWakeups"]
+
+_Mail = Callable[[str, InboxMessage | str], bool]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,15 +48,19 @@ class RedisWakeups:
         """The server has been asked for the hints; False while the connection is broken."""
         return self._listening.is_set()
 
-    def listen(self, callback: Callable[[AgentId], None]) -> None:
-        """Starts to deliver hints; an exception of the callback is logged and ends nothing.
+    def listen(
+        self,
+        callback: Callable[[AgentId], None],
+        mail: _Mail | None = None,
+    ) -> None:
+        """Starts to deliver hints; an exception of the callbacks is logged and ends nothing.
 
         Raises:
             RuntimeError: It listens already, or was closed.
         """
         if self._thread is not None or self._stop.is_set():
             raise RuntimeError(f"channel {self._channel} is listened to already or was closed; make a new one")
-        self._thread = threading.Thread(target=self._run, args=(callback,), name="ares-wakeups", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(callback, mail), name="ares-wakeups", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -61,11 +69,11 @@ class RedisWakeups:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _run(self, callback: Callable[[AgentId], None]) -> None:
+    def _run(self, callback: Callable[[AgentId], None], mail: _Mail | None) -> None:
         pause = FIRST_PAUSE
         while not self._stop.is_set():
             try:
-                self._follow(callback)
+                self._follow(callback, mail)
             except Exception as error:  # noqa: BLE001 - whatever ended the listening, it begins anew
                 if self._listening.is_set():
                     pause = FIRST_PAUSE
@@ -78,7 +86,7 @@ class RedisWakeups:
                 self._clock.wait(self._stop, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _follow(self, callback: Callable[[AgentId], None]) -> None:
+    def _follow(self, callback: Callable[[AgentId], None], mail: _Mail | None) -> None:
         """Delivers hints until told to stop, or until the connection breaks."""
         with self._errors:
             pubsub = self._connect().pubsub(ignore_subscribe_messages=True)
@@ -88,15 +96,18 @@ class RedisWakeups:
                 while not self._stop.is_set():
                     message = pubsub.get_message(timeout=POLL)
                     if message is not None and message["type"] == "message":
-                        _deliver(callback, message["data"])
+                        _deliver(callback, mail, message["data"])
             finally:
                 pubsub.close()
 
 
-def _deliver(callback: Callable[[AgentId], None], payload: bytes) -> None:
+def _deliver(callback: Callable[[AgentId], None], mail: _Mail | None, payload: bytes) -> None:
+    agent_id = payload.partition(b"\n")[0]
     try:
-        callback(AgentId(payload.partition(b"\n")[0].decode()))
+        hint = read_hint(payload) if mail is not None else None
+        if mail is None or hint is None or not mail(*hint):
+            callback(AgentId(agent_id.decode()))
     except UnicodeDecodeError:
         _log.warning("a hint that is no text is ignored: %r", payload[:100])
     except Exception:  # noqa: BLE001 - foreign code; the next hint must come through
-        _log.exception("a hint to look at agent %r was lost in its callback", payload.decode())
+        _log.exception("a hint to look at agent %r was lost in its callback", agent_id.decode(errors="replace"))

@@ -22,8 +22,10 @@ if redis.call('XDEL', KEYS[2], ARGV[2]) == 0 then
 end
 redis.call('HDEL', KEYS[6], ARGV[2])
 if ARGV[7] ~= '' then
-  local times = string.match(redis.call('HGET', KEYS[6], ARGV[7]) or '0', '^%d+')
-  redis.call('HSET', KEYS[6], ARGV[7], string.format('%.0f', tonumber(times) + 1) .. '|' .. ARGV[1])
+  local times, fence = string.match(redis.call('HGET', KEYS[6], ARGV[7]) or '0|', '^(%d+)|(.*)$')
+  if fence ~= ARGV[1] then
+    redis.call('HSET', KEYS[6], ARGV[7], string.format('%.0f', tonumber(times) + 1) .. '|' .. ARGV[1])
+  end
 end
 if ARGV[3] ~= '' then
   redis.call('XADD', KEYS[4], '*', 'v', ARGV[3])

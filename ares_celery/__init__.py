@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StatefulAgent,
         StreamHandler,
     )
+    from ares_celery.agents.dead_letters import dead_letter_handler
     from ares_celery.agents.mcp_servers import mcp_server, override_mcp
     from ares_celery.agents.registry import agent
     from ares_celery.agents.resources import override_resource, worker_resource
@@ -182,6 +183,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "StreamHandler",
     "StreamResult",
     "SyncAgentContext",
+    "dead_letter_handler",
     "upcaster",
     # Shared by the agents of a process
     "MCPHandle",
@@ -366,6 +368,7 @@ _HOMES: Final = {
         "StatefulAgent",
         "StreamHandler",
     ),
+    "ares_celery.agents.dead_letters": ("dead_letter_handler",),
     "ares_celery.agents.mcp_servers": ("mcp_server", "override_mcp"),
     "ares_celery.agents.registry": ("agent",),
     "ares_celery.agents.resources": ("override_resource", "worker_resource"),

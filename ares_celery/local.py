@@ -33,6 +33,8 @@ from ares_celery.store.redis.open import open_store
 from ares_celery.store.redis.store import RedisStore
 from ares_celery.supervision.deaths import DeathDesk
 from ares_celery.supervision.hosts import HostWatch, has_ended
+from ares_celery.supervision.postman import Postman
+from ares_celery.supervision.repeating import Repeating
 from ares_celery.supervision.sweep_thread import SweepThread
 
 __all__ = ["LocalManager"]
@@ -41,6 +43,8 @@ log: Final = logging.getLogger(__name__)
 
 #: Seconds for threads to end whose agents have ended already.
 _LAST_STEPS: Final = 2.0
+#: How often it is looked for dead letters that somebody wants.
+_LETTERS: Final = timedelta(seconds=1)
 #: Seconds between two looks at agents that are still ending.
 _LOOK: Final = 0.01
 
@@ -271,7 +275,11 @@ class _LocalPorts:
         sweep = SweepThread(store, committer, lambda: store.config, self._identity, clock=self._clock)
         watch.start()
         sweep.start()
-        self._parts = [desk, watch, sweep]
+        letters = Repeating(
+            "dead letters", Postman(store, self._identity, clock=self._clock).look, _LETTERS, clock=self._clock
+        )
+        letters.start()
+        self._parts = [desk, watch, sweep, letters]
 
     def _wait_for(self, host: ProcessHost, patience: timedelta) -> None:
         until = self._clock.monotonic() + patience.total_seconds()

@@ -20,6 +20,7 @@ from ares_celery.store.base import Store
 from ares_celery.supervision.announcement import Announcement
 from ares_celery.supervision.deaths import DeathDesk
 from ares_celery.supervision.hosts import HostWatch
+from ares_celery.supervision.postman import Postman
 from ares_celery.supervision.repeating import Repeating
 from ares_celery.supervision.sweep_thread import SweepThread
 
@@ -117,6 +118,9 @@ class WorkerServices:
             Repeating("reaper", reaper.look, _REAP_INTERVAL, clock=self._clock),
         ]
         if self._hosts_agents:
+            # Handlers are in the modules of agents.
+            postman = Postman(store, identity, clock=self._clock)
+            parts.append(Repeating("dead letters", postman.look, _ANNOUNCE_INTERVAL, clock=self._clock))
             parts.append(Repeating("announcement", announcement.look, _ANNOUNCE_INTERVAL, clock=self._clock))
         with self._lock:
             if self._stopping.is_set():

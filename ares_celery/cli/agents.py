@@ -1,4 +1,4 @@
-"""``ares agents``: what can be asked of agents. Commands that only look are in agents_show.py."""
+"""``ares agents``: what can be asked of agents; looking is in agents_show.py, messages in agents_talk.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import click
 from ares_celery.cli.agent_words import say_standing, standing, store_time
 from ares_celery.cli.agents_check import check
 from ares_celery.cli.agents_show import LOOKING
+from ares_celery.cli.agents_talk import TALKING
 from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.options import DURATION, JSON, why_options
-from ares_celery.cli.output import clean, output_option, print_json, say
+from ares_celery.cli.output import output_option, print_json, say
 
 __all__ = ["agents"]
 
@@ -261,45 +262,5 @@ def rm(session: Session, agent_id: str, reason: str, actor: str) -> None:
     say(f"agent {agent_id} is forgotten")
 
 
-@agents.command()
-@_ID
-@click.argument("message", type=JSON)
-@click.option("--message-id", help="The same id again is the same message.")
-@output_option
-@pass_session
-def send(session: Session, agent_id: str, message: object, message_id: str | None, output: str) -> None:
-    """Put MESSAGE (JSON; - reads stdin) into the inbox of agent ID; print the message id."""
-    sent = session.manager.send(agent_id, message, message_id=message_id)
-    if output == "json":
-        print_json({"agent_id": agent_id, "message_id": sent})
-    else:
-        click.echo(sent)
-
-
-@agents.command()
-@_ID
-@click.argument("message", type=JSON)
-@click.option("--timeout", type=DURATION, default="30s", show_default=True, help="Longest wait for the answer.")
-@click.option("--message-id", help="Asks for the answer to an earlier message.")
-@output_option
-@pass_session
-def ask(
-    session: Session, *, agent_id: str, message: object, timeout: timedelta, message_id: str | None, output: str
-) -> None:
-    """Ask agent ID with MESSAGE (JSON; - reads stdin); print the answer."""
-    answer = session.manager.process(agent_id, message, timeout, message_id)
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(clean(answer) if isinstance(answer, str) else _pretty(answer))
-
-
-def _pretty(value: object) -> str:
-    """A JSON value over several lines, for people."""
-    import json
-
-    return json.dumps(value, indent=2, ensure_ascii=True)
-
-
-for _command in (*LOOKING, check):
+for _command in (*LOOKING, check, *TALKING):
     agents.add_command(_command)

@@ -8,6 +8,7 @@ import click
 from typing_extensions import override
 
 from ares_celery.cli.agents import agents
+from ares_celery.cli.agents_talk import dead
 from ares_celery.cli.apps import Session
 from ares_celery.cli.chaos import chaos
 from ares_celery.cli.config import config
@@ -55,7 +56,7 @@ def cli(ctx: click.Context, app: str | None) -> None:
     ctx.call_on_close(session.close)
 
 
-for _command in (up, demo, version, runtime, config, agents, groups, chaos, supervisor):
+for _command in (up, demo, version, runtime, config, agents, dead, groups, chaos, supervisor):
     cli.add_command(_command)
 
 

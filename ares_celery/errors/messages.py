@@ -49,8 +49,8 @@ class MessagePoisonedError(AresError):
 
     code = "message_poisoned"
     template = (
-        "agent {agent_id!r} died {deaths} times while it handled message {message_id!r}; the message is skipped and "
-        "kept as a dead letter"
+        "agent {agent_id!r} died {deaths} times while it handled message {message_id!r}; the message is skipped: "
+        "`ares dead ls` shows it"
     )
 
 

@@ -52,7 +52,7 @@ from ares_celery.runtime.replay import PAGE
 from ares_celery.runtime.shared_things import Registries, SharedThings
 from ares_celery.runtime.sync_body import SyncBody
 from ares_celery.runtime.worker_hooks import StateSources
-from ares_celery.store.base import AsyncIncarnationStore, Claimed, InboxMessage, Store
+from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
 
 __all__ = ["ProcessHost"]
 
@@ -136,7 +136,7 @@ class ProcessHost:
         self._keeper = self._new_keeper(store, self._hosted, config, self._clock, on_beat=self._on_beat)
         self._keeper.start()
         if wakeups is not None:
-            wakeups.listen(self._keeper.kick, self._take_mail)
+            wakeups.listen(self._keeper.kick, self._hosted.mail)
 
     # -- for the worker ---------------------------------------------------------------------------------------------
 
@@ -169,13 +169,6 @@ class ProcessHost:
             self._bodies.pop(incarnation.fence, None)
             if self._exclusive:
                 end_offspring(self._clock, spare=self._shared.offspring)
-
-    def _take_mail(self, fence: str, hint: InboxMessage | str) -> bool:
-        """Passes on what came with a hint; the lease keeper has no part in it."""
-        found = self._hosted.by_fence(fence)
-        if found is not None:
-            found.mail(hint)
-        return found is not None
 
     def warm_up(self) -> None:
         """Opens what the first agent would have to wait for: the event loop and its connection."""

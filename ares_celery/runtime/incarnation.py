@@ -177,6 +177,13 @@ class HostedSet:
         with self._lock:
             return self._hosted.get(fence)
 
+    def mail(self, fence: str, hint: InboxMessage | str) -> bool:
+        """Passes on what came with a hint for the holder of a fence; False when it is not here."""
+        found = self.by_fence(fence)
+        if found is not None:
+            found.mail(hint)
+        return found is not None
+
     def __len__(self) -> int:
         """How many."""
         return len(self._hosted)

@@ -70,6 +70,10 @@ class Mailbox(Protocol):
         """What was given up on, of one agent or of all, newest first."""
         ...
 
+    def elect_postman(self, identity: str, *, ttl_ms: int) -> bool:
+        """Takes or keeps the right to take letters to their handlers; True while this process holds it."""
+        ...
+
     def settle_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Removes letters that were dealt with. Idempotent."""
         ...

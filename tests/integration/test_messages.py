@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
@@ -60,7 +59,7 @@ class Writer:
         try:
             for number in range(message["count"]):
                 yield {"n": number}
-                await asyncio.sleep(message.get("pause", 0))
+                await ctx.sleep(message.get("pause", 0))
             if "raise" in message:
                 raise ValueError(message["raise"])
             yield StreamResult({"sum": message["count"]})

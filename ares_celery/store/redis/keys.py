@@ -234,6 +234,11 @@ class Keys:
         return self._in(0, "sweeper")
 
     @property
+    def postman(self) -> str:
+        """String with a TTL: who takes dead letters to their handlers."""
+        return self._in(0, "postman")
+
+    @property
     def last_sweep(self) -> str:
         """String: when somebody has last swept."""
         return self._in(0, "last_sweep")

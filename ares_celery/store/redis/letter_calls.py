@@ -19,7 +19,16 @@ from ares_celery.store.redis.mailbox_calls import REPLY_TTL, encode_answer
 from ares_celery.store.redis.replies import entry_fields, fenced, unknown_reply
 from ares_celery.store.redis.stored_events import EncodedEvent
 
-__all__ = ["LETTERS_KEPT", "LETTERS_TTL", "Burial", "bury", "letter_bounds", "read_letters", "settle_letters"]
+__all__ = [
+    "LETTERS_KEPT",
+    "LETTERS_TTL",
+    "Burial",
+    "bury",
+    "elect_postman",
+    "letter_bounds",
+    "read_letters",
+    "settle_letters",
+]
 
 #: Dead letters of one shard that are kept, the newest.
 LETTERS_KEPT: Final = 1_000
@@ -131,3 +140,8 @@ def _letter(shard: int, entry: bytes, fields: Mapping[bytes, bytes]) -> DeadLett
 def settle_letters(keys: Keys, *, shard: int, entries: Sequence[str]) -> Call[int]:
     """Removes letters of a shard."""
     return Call(int, args=("XDEL", keys.dead(shard), *entries))
+
+
+def elect_postman(keys: Keys, *, identity: str, ttl_ms: int) -> Call[bool]:
+    """Takes or keeps the right to take letters to their handlers."""
+    return Call(bool, script="elect", keys=(keys.postman,), args=(identity, ttl_ms))

@@ -103,6 +103,10 @@ class RedisMailbox(Part):
         every = [letter for letters in of_shards for letter in letters]
         return sorted(every, key=lambda letter: letter.time, reverse=True)[:limit]
 
+    def elect_postman(self, identity: str, *, ttl_ms: int) -> bool:
+        """Takes or keeps the right to take letters to their handlers; True while this process holds it."""
+        return self._bound.client.run(letter_calls.elect_postman(self._bound.keys, identity=identity, ttl_ms=ttl_ms))
+
     def settle_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Removes letters that were dealt with. Idempotent."""
         places: dict[int, list[str]] = defaultdict(list)

@@ -1,5 +1,5 @@
--- Takes or keeps the sweeper's lease.
--- KEYS[1] sweeper  string  identity of the process that sweeps
+-- Takes or keeps a lease that one process of a namespace holds: the sweeper's, the postman's.
+-- KEYS[1] elected  string  identity of the process that holds it
 -- ARGV[1] identity
 -- ARGV[2] milliseconds of the lease
 -- Reply: 1 while this process holds it.

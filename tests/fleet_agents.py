@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from ares_celery import AgentContext, Event, SyncAgentContext, agent
+from ares_celery import AgentContext, Event, StreamResult, SyncAgentContext, agent
 
 
 @agent("ticker")
@@ -280,3 +281,26 @@ class SlowStopper:
 def _write(path: str, line: str) -> None:
     with Path(path).open("a") as file:
         file.write(line + "\n")
+
+
+@agent("streamer")
+class Streamer:
+    """Streams numbers; takes long over its first message."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process(self, ctx: AgentContext, message: Any) -> Any:
+        """Takes its time in its first life, then answers."""
+        await ctx.emit("handled", {"message": message})
+        if ctx.incarnation == 1:
+            await ctx.sleep(60)
+        return {"pid": os.getpid(), "incarnation": ctx.incarnation, "echo": message}
+
+    async def process_stream(self, ctx: AgentContext, message: dict[str, Any]) -> AsyncIterator[Any]:
+        """Yields as many numbers as asked for, with a pause between."""
+        yield {"pid": os.getpid()}
+        for number in range(int(message["count"])):
+            yield number
+            await ctx.sleep(message["pause"])
+        yield StreamResult({"count": message["count"]})

@@ -15,17 +15,19 @@ from typing_extensions import override
 
 from ares_celery.background import counted_work
 from ares_celery.clock import Clock
-from ares_celery.errors import AresError, ProcessTimeoutError, StreamGapError
+from ares_celery.errors import AresError, ProcessTimeoutError, StoreUnavailableError, StreamGapError
 from ares_celery.ids import AgentId
 from ares_celery.model.message import Chunk
 from ares_celery.store.messages import Mailbox
 
-__all__ = ["ChunkStream", "OpenStreams"]
+__all__ = ["OUTAGE_PAUSE", "ChunkStream", "OpenStreams"]
 
 log: Final = logging.getLogger(__name__)
 
 #: Seconds between two signs of life of a caller that is busy with what it got; three fit into its lease.
 _SIGN: Final = 3.0
+#: Seconds between two tries while the store is away.
+OUTAGE_PAUSE: Final = 0.2
 #: A seq beyond every chunk: reading behind it only says that somebody is there.
 _BEYOND: Final = 2**53 - 1
 
@@ -40,12 +42,15 @@ class ChunkStream(Iterator[Chunk]):
         ``with manager.process_stream("writer-1", "rain") as chunks: first = next(chunks)``
     """
 
-    def __init__(self, mailbox: Mailbox, agent_id: AgentId, message_id: str, *, timeout: float, detached: bool) -> None:
+    def __init__(
+        self, mailbox: Mailbox, agent_id: AgentId, message_id: str, *, timeout: float, detached: bool, clock: Clock
+    ) -> None:
         """Binds a stream that was asked for; its first chunk is waited for when it is read."""
         self._mailbox = mailbox
         self._agent_id = agent_id
         self._timeout = timeout
         self._detached = detached
+        self._clock = clock
         self._chunks: deque[Chunk] = deque()
         self._seq = 0
         self._is_over = False
@@ -85,7 +90,7 @@ class ChunkStream(Iterator[Chunk]):
 
     def _fetch(self) -> None:
         try:
-            found = self._mailbox.read_chunks(self._agent_id, self.message_id, after=self._seq, timeout=self._timeout)
+            found = self._read()
         except StreamGapError as error:
             self._seq = int(error.fields["last"])
             raise
@@ -97,6 +102,17 @@ class ChunkStream(Iterator[Chunk]):
         self._chunks.extend(found)
         self._seq = found[-1].seq
         self._is_over = found[-1].final
+
+    def _read(self) -> tuple[Chunk, ...]:
+        """Reads; while the store is away, again and again until the time for a chunk is over."""
+        until = self._clock.monotonic() + self._timeout
+        while True:
+            left = max(until - self._clock.monotonic(), 0)
+            try:
+                return self._mailbox.read_chunks(self._agent_id, self.message_id, after=self._seq, timeout=left)
+            except StoreUnavailableError:
+                if left <= 0 or self._clock.wait(threading.Event(), OUTAGE_PAUSE):
+                    raise
 
     def show_presence(self) -> None:
         """Says that the caller is still there, between two reads."""

@@ -6,15 +6,16 @@ import uuid
 from datetime import timedelta
 from typing import Any, Final, cast
 
-from ares_celery.errors import InvalidSettingError, ProcessTimeoutError, error_from_wire
+from ares_celery.errors import InvalidSettingError, ProcessTimeoutError, StoreUnavailableError, error_from_wire
 from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.message import Chunk, DeadLetter
 from ares_celery.runtime.callers import as_shown, check_texts
-from ares_celery.runtime.chunk_stream import ChunkStream, OpenStreams
+from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE, ChunkStream, OpenStreams
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
 from ares_celery.runtime.loop_guard import refuse_event_loop
 from ares_celery.runtime.queries import AgentQueries
+from ares_celery.store.base import Reply, Store
 
 __all__ = ["LETTERS", "AgentMessages", "check_flags", "check_seq", "checked_ids"]
 
@@ -55,12 +56,24 @@ class AgentMessages(AgentQueries):
         checked, sent = checked_ids(agent_id, message_id)
         store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
         store.send(checked, message, message_id=sent, wants_reply=True)
-        reply = store.wait_reply(checked, sent, timeout=seconds)
+        reply = self._await_reply(store, checked, sent, seconds)
         if reply is None:
             raise ProcessTimeoutError(agent_id=checked, message_id=sent, timeout=seconds)
         if reply.error is not None:
             raise error_from_wire(reply.error)
         return reply.value
+
+    def _await_reply(self, store: Store, agent_id: AgentId, message_id: str, seconds: float) -> Reply | None:
+        """Waits; while the store is away, until the time is over: the message is in, and its answer is kept."""
+        until = self._clock.monotonic() + seconds
+        while True:
+            left = max(until - self._clock.monotonic(), 0)
+            try:
+                return store.wait_reply(agent_id, message_id, timeout=left)
+            except StoreUnavailableError:
+                if left <= 0:
+                    raise
+                self._clock.wait(self._never, OUTAGE_PAUSE)
 
     def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
         """Puts a message into an agent's inbox and returns its id; the answer is not waited for.
@@ -108,7 +121,7 @@ class AgentMessages(AgentQueries):
         check_flags(detached=detached)
         store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
         store.send(checked, message, message_id=sent, wants_reply=True, stream=True, detached=detached)
-        stream = ChunkStream(store, checked, sent, timeout=seconds, detached=detached)
+        stream = ChunkStream(store, checked, sent, timeout=seconds, detached=detached, clock=self._clock)
         self._open_streams.watch(stream, self._clock)
         return stream
 

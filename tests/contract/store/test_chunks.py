@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -135,7 +135,8 @@ def test_who_reads_is_there(store: RedisStore, raw: redis.Redis) -> None:
     key = Keys(store.namespace, store.config.shards).message(AGENT, "m")
     raw.hset(key, "seen", "1000000")
     read(store)
-    assert int(raw.hget(key, "seen") or 0) > store.server_time() - 5_000_000  # type: ignore[arg-type]
+    seen = cast("bytes", raw.hget(key, "seen"))
+    assert int(seen) > store.server_time() - 5_000_000
 
 
 def test_readers_learn_that_the_agent_rests(store: RedisStore) -> None:
@@ -232,9 +233,9 @@ def test_a_message_of_an_older_version_is_read_and_its_id_recognised(store: Redi
     """Its mark was a string, its entry without a kind."""
     fence = run(store)
     keys = Keys(store.namespace, store.config.shards)
-    created = raw.hget(keys.agent(AGENT), "created_at")
+    created = cast("bytes", raw.hget(keys.agent(AGENT), "created_at"))
     raw.xadd(keys.inbox(AGENT), {"m": "old", "b": "1", "r": "1", "t": "1790000000000000"})
-    raw.set(keys.message(AGENT, "old"), created or b"", ex=600)  # type: ignore[arg-type]
+    raw.set(keys.message(AGENT, "old"), created, ex=600)
     store.send(AGENT, 1, message_id="old", wants_reply=True)
     store.cancel(AGENT, "old")
     assert store.read_chunks(AGENT, "old", after=0, timeout=0) == ()

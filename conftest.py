@@ -16,7 +16,7 @@ from sybil.sybil import SybilCollection
 from tests.redis_server import NoRedisServerError, RedisServer
 
 #: Documents whose code runs agents: with a Redis of their own at ARES_REDIS_URL.
-_WITH_REDIS = ("change-settings.md", "checkpoints.md", "manage-agents.md")
+_WITH_REDIS = ("change-settings.md", "checkpoints.md", "manage-agents.md", "talk-to-an-agent.md")
 #: Its files are run by pytest itself: tests/integration/test_testing_kit.py.
 _BY_PYTEST = ("test-your-agent.md",)
 _documents = Sybil(

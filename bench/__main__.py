@@ -6,7 +6,7 @@ import argparse
 import json
 import statistics
 
-from bench import append, density, failover, recovery, start, subscribe, sweep
+from bench import append, density, failover, messages, recovery, start, subscribe, sweep
 from tests.redis_server import RedisServer
 
 
@@ -37,6 +37,7 @@ def short() -> dict[str, float]:
         "failover_child_ms_p50": round(failover.child_killed(5).p50, 1),
         "failover_worker_ms_p50": round(failover.worker_killed(3).p50, 1),
         "failover_lease_ms_p99": round(failover.by_lease(3).p99, 1),
+        "process_vs_ping": round(messages.round_trip(300).ratio, 2),
         "start_vs_noop": round(start.start_cost(20).ratio, 2),
         "agent_kb": round(dense.agent_kb, 1),
         "sweep_growth": round(grown.ratio, 2),
@@ -62,6 +63,15 @@ def full() -> None:
     print(f"failover, worker killed (ms): {failover.worker_killed(10)}")
     print(f"failover by the lease alone (ms beyond lease_ttl 2 s): {failover.by_lease(10)}")
     print(f"stop seen by the agent (ms): {failover.stop_seen(100)}")
+    trip = messages.round_trip()
+    print(f"PING {trip.ping:.0f} µs, process() {trip.process:.0f} µs (p50), ratio {trip.ratio:.2f}")
+    times, lost = messages.crowd(2_000)
+    print(f"2,000 agents asked by {messages.CALLERS} callers at once (ms): {times}; answers lost {lost}")
+    streamed = messages.streams(2_000, 10)
+    print(
+        f"2,000 agents × {messages.RATE} chunks/s for 10 s: {streamed.chunks} of {streamed.wanted}, latency (ms) "
+        f"{streamed.latency}, Redis {streamed.redis_percent:.0f} % of a core"
+    )
     cost = start.start_cost(100)
     print(f"no-op task (ms): {cost.noop}\nagent start (ms): {cost.start}\nratio {cost.ratio:.2f}")
     grown = sweep.sweep_growth(100, 100_000)

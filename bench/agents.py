@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +53,19 @@ class Idle:
     async def start(self, ctx: AgentContext) -> None:
         while not ctx.stop_requested:
             await ctx.sleep(3600)
+
+
+@agent("bench-echo")
+class Echo:
+    """Answers what it is asked, and streams the monotonic time."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        return {"echo": message}
+
+    async def process_stream(self, ctx: AgentContext, message: dict[str, Any]) -> AsyncIterator[Any]:
+        for _ in range(message["chunks"]):
+            yield time.monotonic()
+            await asyncio.sleep(message["pause"])

@@ -55,17 +55,18 @@ class AgentMessages(AgentQueries):
         refuse_event_loop("process")
         checked, sent = checked_ids(agent_id, message_id)
         store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
-        store.send(checked, message, message_id=sent, wants_reply=True)
-        reply = self._await_reply(store, checked, sent, seconds)
+        until = self._clock.monotonic() + seconds
+        reply = store.send_and_wait(checked, message, message_id=sent, timeout=seconds)
+        if reply is None:
+            reply = self._await_reply(store, checked, sent, until)
         if reply is None:
             raise ProcessTimeoutError(agent_id=checked, message_id=sent, timeout=seconds)
         if reply.error is not None:
             raise error_from_wire(reply.error)
         return reply.value
 
-    def _await_reply(self, store: Store, agent_id: AgentId, message_id: str, seconds: float) -> Reply | None:
+    def _await_reply(self, store: Store, agent_id: AgentId, message_id: str, until: float) -> Reply | None:
         """Waits; while the store is away, until the time is over: the message is in, and its answer is kept."""
-        until = self._clock.monotonic() + seconds
         while True:
             left = max(until - self._clock.monotonic(), 0)
             try:

@@ -42,6 +42,14 @@ class Mailbox(Protocol):
         """
         ...
 
+    def send_and_wait(self, agent_id: AgentId, body: object, *, message_id: str, timeout: float) -> Reply | None:
+        """Sends a message and waits for its answer, up to ``timeout`` seconds and two; None when there is none yet.
+
+        Raises:
+            As for :meth:`send`.
+        """
+        ...
+
     def wait_reply(self, agent_id: AgentId, message_id: str, *, timeout: float) -> Reply | None:
         """The answer, or None when there is none within ``timeout`` seconds. Does not consume it.
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from redis.exceptions import NoScriptError
 from typing_extensions import override
 
-from ares_celery.errors import StoreUnavailableError
+from ares_celery.errors import AresError, StoreUnavailableError
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.connections import AsyncDriver, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
@@ -64,6 +64,42 @@ class RedisClient:
             with self._errors:
                 raise
         return [call.parse(reply) for call, reply in zip(waiting, replies, strict=True)]
+
+    def run_pair(self, first: Call[Any], second: Call[T]) -> T | None:
+        """Sends a call and one that waits behind it, in one write where the driver can; never twice.
+
+        Returns:
+            What the second gave; None when its answer was lost, though the first has taken effect.
+
+        Raises:
+            StoreUnavailableError: No answer to the first came; whether it took effect is unknown.
+        """
+        send = getattr(self._driver, "execute_pair", None)
+        if send is None:
+            self.run(first)
+            return self.run(second)
+        accepted: list[Any] = []
+
+        def accept(answer: Any) -> None:  # noqa: ANN401 - what the driver gives
+            accepted.append(first.parse(answer))
+
+        self._demand_open()
+        words = _words(first, self._scripts), _words(second, self._scripts)
+        try:
+            try:
+                reply = send(*words, accept)
+            except NoScriptError:
+                self._load(first.script)
+                reply = send(*words, accept)
+        except AresError:
+            raise
+        except Exception as error:
+            self._demand_open(error)
+            if accepted:
+                return None
+            with self._errors:
+                raise
+        return second.parse(reply)
 
     def close(self) -> None:
         """Closes the connections; later calls raise StoreUnavailableError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty
 from typing import Any, Final, Protocol
@@ -144,6 +145,27 @@ class LeanRedis(redis.Redis):
             return stock.execute_command(*args, **options)
         try:
             connection.send_command(*args)
+            return connection.read_response()
+        finally:
+            pool.give_back(connection)
+
+    def execute_pair(self, first: Sequence[Any], second: Sequence[Any], accept: Callable[[Any], None]) -> Any:  # noqa: ANN401 - as above
+        """Sends two commands in one write; returns the second's answer, if ``accept`` raises nothing for the first's.
+
+        Where it does, the second may still wait on the server: its connection is given up.
+        """
+        pool: Any = self.connection_pool
+        connection = pool.take() if isinstance(pool, LeanPool) else None
+        if connection is None:
+            accept(self.execute_command(*first))
+            return self.execute_command(*second)
+        try:
+            connection.send_packed_command(connection.pack_commands([first, second]))
+            try:
+                accept(connection.read_response())
+            except BaseException:
+                connection.disconnect()
+                raise
             return connection.read_response()
         finally:
             pool.give_back(connection)

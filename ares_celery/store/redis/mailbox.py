@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from ares_celery.ids import AgentId
-from ares_celery.model.message import Chunk, DeadLetter
+from ares_celery.model.message import Chunk, DeadLetter, MessageKind
 from ares_celery.store.base import Reply
 from ares_celery.store.redis import chunk_calls, letter_calls, mailbox_calls
 from ares_celery.store.redis.bound import Part
+from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.mailbox_calls import Outgoing, Waiting
 
 __all__ = ["RedisMailbox"]
@@ -34,16 +35,26 @@ class RedisMailbox(Part):
     ) -> None:
         """Puts a message into the inbox, once for each message id, and tells the host to look."""
         message = Outgoing.made(body, message_id=message_id, wants_reply=wants_reply, stream=stream, detached=detached)
-        config = self._bound.config
-        self._bound.client.run(
-            mailbox_calls.send(
-                self._bound.keys,
-                agent_id=agent_id,
-                message=message,
-                limit=config.max_event_bytes,
-                most=config.max_inbox,
-            )
+        self._bound.client.run(self._send(agent_id, message))
+
+    def _send(self, agent_id: AgentId, message: Outgoing) -> Call[None]:
+        bound, config = self._bound, self._bound.config
+        return mailbox_calls.send(
+            bound.keys, agent_id=agent_id, message=message, limit=config.max_event_bytes, most=config.max_inbox
         )
+
+    def send_and_wait(self, agent_id: AgentId, body: object, *, message_id: str, timeout: float) -> Reply | None:
+        """Sends a message and waits for its answer, up to ``timeout`` seconds and two; None when there is none yet."""
+        sending = self._send(agent_id, Outgoing(message_id, body, MessageKind.PROCESS))
+        block_ms = min(int(timeout * 1000), BLOCK_MS)
+        if block_ms <= 0:
+            self._bound.client.run(sending)
+            return None
+        # Whatever mark is there ends the wait: then it is time to look whether the agent rests.
+        wait = mailbox_calls.await_reply(
+            self._bound.keys, agent_id=agent_id, message_id=message_id, mark="0-0", block_ms=block_ms
+        )
+        return self._bound.waiting.run_pair(sending, wait)
 
     def wait_reply(self, agent_id: AgentId, message_id: str, *, timeout: float) -> Reply | None:
         """The answer, or None when there is none within ``timeout`` seconds. Does not consume it."""

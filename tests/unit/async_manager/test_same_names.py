@@ -79,7 +79,7 @@ def test_whatever_asks_somebody_is_awaited(awaitable: type) -> None:
 
 
 def test_the_ports_of_callers_are_the_same_for_threads_and_loops() -> None:
-    """Settling dead letters is the workers' own, on threads."""
+    """Dealing with dead letters is the workers' own, on threads; so is a wait that holds a connection."""
     ours, twins = public(Mailbox), public(AsyncMailbox)
-    assert set(ours) - set(twins) == {"settle_letters"}
+    assert set(ours) - set(twins) == {"elect_postman", "send_and_wait", "settle_letters"}
     assert {name: shape(member) for name, member in twins.items()} == {name: shape(ours[name]) for name in twins}

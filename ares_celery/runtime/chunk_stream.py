@@ -13,7 +13,6 @@ from typing import Final, Self
 
 from typing_extensions import override
 
-from ares_celery.background import counted_work
 from ares_celery.clock import Clock
 from ares_celery.errors import AresError, ProcessTimeoutError, StoreUnavailableError, StreamGapError
 from ares_celery.ids import AgentId
@@ -158,31 +157,34 @@ class OpenStreams:
         self._streams: weakref.WeakSet[ChunkStream] = weakref.WeakSet()
         self._never = threading.Event()
         self._pid = 0
+        self._is_running = False
 
     def watch(self, stream: ChunkStream, clock: Clock) -> None:
         """Says from now on that this stream is read, until it is over or dropped."""
         with self._lock:
-            is_idle = not self._streams or self._pid != os.getpid()
             if self._pid != os.getpid():
-                self._streams = weakref.WeakSet()
+                # In a forked child: the parent's streams are the parent's, and its thread is not here.
+                self._streams, self._is_running, self._pid = weakref.WeakSet(), False, os.getpid()
             self._streams.add(stream)
-            self._pid = os.getpid()
+            is_idle, self._is_running = not self._is_running, True
         if is_idle:
             threading.Thread(target=self._run, args=(clock,), name="ares-open-streams", daemon=True).start()
 
     def _run(self, clock: Clock) -> None:
-        with counted_work("open-streams"):
-            while True:
-                clock.wait(self._never, _SIGN)
-                with self._lock:
-                    for over in [stream for stream in self._streams if stream.is_over]:
-                        self._streams.discard(over)
-                    open_now = list(self._streams)
-                    if not open_now:
-                        return
-                while open_now:
-                    # Nothing may hold a stream that its caller has dropped: dropping it is leaving it.
-                    _show_presence(open_now.pop())
+        while open_now := self._open_after(clock):
+            while open_now:
+                # Nothing may hold a stream that its caller has dropped: dropping it is leaving it.
+                _show_presence(open_now.pop())
+
+    def _open_after(self, clock: Clock) -> list[ChunkStream]:
+        """Those that are open seconds later; none: the thread ends."""
+        clock.wait(self._never, _SIGN)
+        with self._lock:
+            for over in [stream for stream in self._streams if stream.is_over]:
+                self._streams.discard(over)
+            open_now = list(self._streams)
+            self._is_running = bool(open_now)
+        return open_now
 
 
 def _show_presence(stream: ChunkStream) -> None:

@@ -73,8 +73,12 @@ class RabbitServer:
         """What the node said so far."""
         return (self._folder / "output.log").read_text(errors="replace")
 
-    def start(self) -> None:
-        """Start the node (again, with the data it left) and return when it answers."""
+    def start(self, *, patience: float = 1800.0) -> None:
+        """Start the node (again, with the data it left) and return when it answers.
+
+        Args:
+            patience: Seconds that a consumer may hold a message before its channel is closed.
+        """
         if self.is_running:
             return
         if self._mapper is None:
@@ -85,7 +89,7 @@ class RabbitServer:
             # A session of its own: the script's children end with it.
             self._process = process = subprocess.Popen(
                 [str(self._script)],
-                env=self._environment(),
+                env=self._environment(patience),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -148,7 +152,7 @@ class RabbitServer:
             return False
         return True
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, patience: float) -> dict[str, str]:
         folder = str(self._folder)
         (self._folder / "rabbitmq.conf").write_text("loopback_users.guest = true\nlog.console = false\n")
         for name in ("env.conf", "plugins"):
@@ -172,5 +176,6 @@ class RabbitServer:
             "RABBITMQ_NODE_PORT": str(self._port),
             "RABBITMQ_PID_FILE": f"{folder}/pid",
             # Two threads are plenty, and it is asked for by this machine only.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 -kernel inet_dist_use_interface {127,0,0,1} "
+            f"-rabbit channel_tick_interval 500 -rabbit consumer_timeout {int(patience * 1000)}",
         }

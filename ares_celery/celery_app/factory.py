@@ -16,7 +16,7 @@ from ares_celery.celery_app.settings import BROKER_OPTIONS, RESULT_OPTIONS, SETT
 from ares_celery.celery_app.signals import PrepareWorker, connect_worker
 from ares_celery.celery_app.supervision_tasks import add_supervision_tasks
 from ares_celery.celery_app.transport import register_transports
-from ares_celery.celery_app.urls import translate_urls
+from ares_celery.celery_app.urls import ALIAS_PREFIX, translate_urls
 from ares_celery.celery_app.wiring import Wiring
 from ares_celery.celery_app.worker_end import drain_at_end
 from ares_celery.config import ProcessSettings, RuntimeConfig
@@ -60,6 +60,9 @@ def create_app(
     app.conf.update(urls)
     app.conf.update(
         broker_transport_options=_merge(BROKER_OPTIONS, urls["broker_transport_options"]),
+        # RabbitMQ closes the channel of a full worker that holds messages for long; for our Redis transports there is
+        # nothing that is better tried again.
+        broker_channel_error_retry=not str(urls["broker_url"]).startswith(ALIAS_PREFIX),
         result_backend_transport_options=_merge(RESULT_OPTIONS, urls["result_backend_transport_options"]),
         task_queues=make_queues(namespace),
         # What comes without a queue is a command.

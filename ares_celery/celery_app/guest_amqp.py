@@ -7,7 +7,7 @@ So the settings stay as they are, nothing is read early, and a worker without `-
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -28,7 +28,7 @@ from ares_celery.celery_app.routing import make_queue, make_queues, route_task
 from ares_celery.celery_app.settings import BROKER_OPTIONS
 from ares_celery.celery_app.urls import ALIAS_PREFIX
 
-__all__ = ["OUR_TASKS", "add_queues_and_routes", "aliased", "use_our_transport"]
+__all__ = ["OUR_TASKS", "add_queues_and_routes", "aliased", "set_here", "use_our_transport"]
 
 #: Every task that we add to an app; others that begin with the same letters are the app's own.
 OUR_TASKS: Final = frozenset(
@@ -68,6 +68,17 @@ def use_our_transport(app: Celery) -> None:
         return make(url, *args, **options)
 
     amqp.Connection = connect
+
+
+def set_here(app: Celery, name: str, value: object) -> None:
+    """Sets one setting of the app in this process, whatever its settings are named like.
+
+    Celery 5.6 does not see what is set without the prefix of the app's settings if their source has it with one.
+    """
+    conf: Any = app.conf
+    conf[name] = value
+    if conf[name] is not value:
+        conf[conf._to_keys(name)[0]] = value  # noqa: SLF001 - Celery's own way to the name with the prefix
 
 
 def aliased(url: object, options: Mapping[str, object]) -> tuple[object, dict[str, object]]:
@@ -111,12 +122,32 @@ class _GuestQueues:
 
     ares_namespace = ""
 
+    _consume_from: Mapping[str, Queue] | None
+
     def take_in(self) -> None:
         """Adds ours to what can be read and sent to; what a worker without ``-Q`` reads stays the same."""
+        self._added: set[str] = set()
         queues: Any = self
         for queue in make_queues(self.ares_namespace):
             if queue.name not in queues:
                 self._add_as_it_is(queue)
+
+    @property
+    def consume_from(self) -> Mapping[str, Queue]:
+        """What a worker reads: what ``-Q`` names, else the app's own; Celery 5.6 would take all."""
+        stock: Any = super()
+        found: Mapping[str, Queue] = stock.consume_from
+        if self._consume_from is not None or self._added.isdisjoint(found):
+            return found
+        return {name: queue for name, queue in found.items() if name not in self._added}
+
+    def deselect(self, exclude: str | Iterable[str]) -> None:
+        """Leaves out queues (``-X``), of the app's own if no others are chosen."""
+        names = [exclude] if isinstance(exclude, str) else list(exclude or ())
+        if names and self._consume_from is None:
+            names += sorted(self._added)
+        stock: Any = super()
+        stock.deselect(names)
 
     def __missing__(self, name: str) -> Queue:
         """Any queue of our namespace is ours; whether others are made on the fly is for the app to say."""
@@ -127,6 +158,7 @@ class _GuestQueues:
 
     def _add_as_it_is(self, queue: Queue) -> Queue:
         cast("Any", dict).__setitem__(self, queue.name, queue)
+        self._added.add(queue.name)
         return queue
 
 

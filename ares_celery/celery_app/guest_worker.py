@@ -9,7 +9,7 @@ from typing import Any, Final
 from celery import Celery
 
 from ares_celery.celery_app.due_task import AresTask
-from ares_celery.celery_app.guest_amqp import OUR_TASKS, use_our_transport
+from ares_celery.celery_app.guest_amqp import OUR_TASKS, set_here, use_our_transport
 from ares_celery.celery_app.names import queue_kind
 
 __all__ = ["prepare_guest_worker"]
@@ -40,7 +40,11 @@ def prepare_guest_worker(worker: Any, namespace: str) -> None:  # noqa: ANN401 -
     worker._conninfo = app.connection_for_read()  # noqa: SLF001 - there is no other way to it
     if worker._conninfo.transport.driver_type == "redis":  # noqa: SLF001 - as above
         # Read by the consumer; in this process only.
-        app.conf.worker_disable_prefetch = True
+        set_here(app, "worker_disable_prefetch", value=True)
+    else:
+        # A full worker holds messages until a slot is free. RabbitMQ closes its channel for that after half an hour,
+        # and it would end, agents and all, where it can as well begin to read anew.
+        set_here(app, "broker_channel_error_retry", value=True)
     # Elsewhere the broker hands out so many messages for each slot before the slots are free: one is the least.
     worker.prefetch_multiplier = 1
     _tell_of_others(app.amqp.queues.consume_from, namespace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from celery.local import Proxy
 
 from ares_celery.celery_app.beat import ENTRY, beat_entry, follow_namespace
 from ares_celery.celery_app.factory import add_tasks
-from ares_celery.celery_app.guest_amqp import add_queues_and_routes
+from ares_celery.celery_app.guest_amqp import add_queues_and_routes, set_here
 from ares_celery.celery_app.guest_worker import prepare_guest_worker
 from ares_celery.celery_app.transport import register_transports
 from ares_celery.celery_app.wiring import Wiring, find_wiring
@@ -108,7 +108,9 @@ def _add_beat_entry(app: Celery, namespace: str, interval: timedelta) -> None:
     """Adds the entry beside the app's own, now or whenever the app reads its settings."""
 
     def add(**_: object) -> None:
-        app.conf.beat_schedule = {**(app.conf.beat_schedule or {}), ENTRY: beat_entry(namespace, interval)}
+        theirs: Mapping[str, Any] = app.conf.beat_schedule or {}
+        schedule = {**theirs, ENTRY: beat_entry(namespace, interval)}
+        set_here(app, "beat_schedule", schedule)
 
     anything: Any = app
     # Again whenever the settings are read anew, as by a second `config_from_object`.

@@ -19,7 +19,7 @@ from ares_celery import InvalidSettingError, Manager, OperationNotSupportedError
 from ares_celery.celery_app.beat import ENTRY
 from ares_celery.celery_app.control_tasks import ControlTask
 from ares_celery.celery_app.due_task import TIME_LIMIT, AresTask
-from ares_celery.celery_app.guest_amqp import OUR_TASKS, aliased, use_our_transport
+from ares_celery.celery_app.guest_amqp import OUR_TASKS, aliased, set_here, use_our_transport
 from ares_celery.celery_app.guest_worker import prepare_guest_worker
 from ares_celery.celery_app.wiring import wiring_of
 
@@ -88,6 +88,7 @@ class Source:
     """Settings as a project has them in a module, with Django's prefix."""
 
     CELERY_TASK_TIME_LIMIT = 5
+    CELERY_WORKER_DISABLE_PREFETCH = False
     CELERY_BEAT_SCHEDULE: Mapping[str, Any] = {"nightly": {"task": "shop.sum", "schedule": 3600.0}}
     CELERY_TASK_ROUTES: Mapping[str, Any] = {"*": "their-default"}
 
@@ -149,6 +150,8 @@ def test_it_may_come_before_or_after_the_configuration(configure: Callable[[Cele
     app = make_app()
     configure(app)
     assert app.conf.task_time_limit == 5
+    set_here(app, "worker_disable_prefetch", value=True)
+    assert app.conf.worker_disable_prefetch is True
     assert set(app.conf.beat_schedule) == {"nightly", ENTRY}
     assert set(Source.CELERY_BEAT_SCHEDULE) == {"nightly"}
     assert queue_of(app, "shop.sum") == "their-default"
@@ -249,6 +252,10 @@ def test_a_worker_without_a_choice_of_queues_reads_what_it_read(queues: object) 
     plain, guest = make_app(settings), make_app(settings)
     add_agents(guest)
     assert list(guest.amqp.queues.consume_from) == list(plain.amqp.queues.consume_from)
+    for app in (plain, guest):
+        app.amqp.queues.deselect(["one"])
+    assert guest.amqp.queues["shop.gpu"].name == "shop.gpu"
+    assert sorted(guest.amqp.queues.consume_from) == sorted(plain.amqp.queues.consume_from)
     guest.amqp.queues.select(["shop.agents", "shop.gpu"])
     assert list(guest.amqp.queues.consume_from) == ["shop.agents", "shop.gpu"]
 

@@ -63,11 +63,12 @@ def round_trip(rounds: int = 1_000) -> RoundTrip:
     """One caller asks one idle agent, in turns with a PING."""
     pings: list[float] = []
     asked: list[float] = []
-    with _fleet(4) as fleet, fleet.redis.client() as client:
+    with _fleet(4) as fleet, fleet.redis.client() as opened:
+        client: Any = opened
         fleet.manager.start_agent(AgentSpec(id="echo", type="bench-echo"), wait="running")
         for number in range(rounds + WARM_UP):
             before = time.perf_counter()
-            client.execute_command("PING")
+            client.ping()
             between = time.perf_counter()
             fleet.manager.process("echo", number)
             after = time.perf_counter()

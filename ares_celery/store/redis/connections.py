@@ -171,6 +171,40 @@ class LeanRedis(redis.Redis):
             pool.give_back(connection)
 
 
+class LeanAsyncRedis(redis.asyncio.Redis):
+    """The same for an event loop: a connection that stands is used without asking the pool's lock and the retries."""
+
+    @override
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Sends a command and returns its answer."""
+        pool: Any = self.connection_pool
+        connection = _standing(pool) if args[0] in _HOT else None
+        if connection is None:
+            stock: Any = super()
+            return await stock.execute_command(*args, **options)
+        try:
+            # Cut off in the middle, either closes the connection: no answer is left for the next command.
+            await connection.send_command(*args)
+            return await connection.read_response()
+        finally:
+            await pool.release(connection)
+
+
+def _standing(pool: Any) -> Any | None:  # noqa: ANN401 - the driver's pool and connection
+    """A free connection of a pool that is connected, with nothing left unread; None goes the stock way."""
+    if type(pool) is not redis.asyncio.BlockingConnectionPool:
+        return None
+    free: Any = getattr(pool, "_available_connections", None)
+    if not free:
+        return None
+    reader = getattr(free[-1], "_reader", None)
+    if reader is None or reader.at_eof() or getattr(reader, "_buffer", True):
+        return None
+    connection = free.pop()
+    pool._in_use_connections.add(connection)  # noqa: SLF001 - the driver has no question for it
+    return connection
+
+
 #: Commands whose answers we read as they come: scripts, and pages of a stream.
 _HOT: Final = frozenset({"EVALSHA", "XRANGE", "XREVRANGE"})
 
@@ -217,7 +251,7 @@ class Connector:
 
     def async_driver(self, *, connections: int = MOST_CONNECTIONS) -> AsyncDriver:
         """A client for one event loop; connects when it is first used."""
-        driver: AsyncDriver = self._build(redis.asyncio, redis.asyncio.Redis, AsyncRetry(NoBackoff(), 0), connections)
+        driver: AsyncDriver = self._build(redis.asyncio, LeanAsyncRedis, AsyncRetry(NoBackoff(), 0), connections)
         return driver
 
     def _build(self, library: Any, client: Any, retry: object, connections: int) -> Any:  # noqa: ANN401 - two twins

@@ -79,6 +79,7 @@ class AsyncServing:
         self._on_failure = on_failure
         self._begun = Begun()
         self._hinted: deque[InboxMessage] = deque(maxlen=1)
+        self._news = asyncio.Event()
         self._seen = "0-0"
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._dies_of: ContainedExit | None = None
@@ -101,7 +102,9 @@ class AsyncServing:
 
     def look(self) -> None:
         """Begins to answer when messages may wait."""
-        if self._incarnation.inbox_hint and not self.is_busy:
+        if self.is_busy:
+            self._news.set()
+        elif self._incarnation.inbox_hint:
             self.task = asyncio.get_running_loop().create_task(self._serve())
 
     def take_hint(self, hint: InboxMessage | str) -> None:
@@ -110,11 +113,10 @@ class AsyncServing:
             if (driver := self._streams.get(hint)) is not None:
                 driver.cancel()
             return
-        if self.is_busy or self._incarnation.inbox_hint or not is_later(hint.entry, self._seen):
-            self._incarnation.inbox_hint = True
-        else:
+        is_next = not self.is_busy and not self._incarnation.inbox_hint and is_later(hint.entry, self._seen)
+        if is_next and self._type.concurrency == 1:
             self._hinted.append(hint)
-            self._incarnation.inbox_hint = True
+        self._incarnation.inbox_hint = True
         self._begun.hinted(hint.entry)
         self.look()
 
@@ -153,6 +155,18 @@ class AsyncServing:
 
     async def _serve_all(self) -> None:
         running: set[asyncio.Task[None]] = set()
+        try:
+            await self._serve_pages(running)
+            await _reap(running, asyncio.ALL_COMPLETED)
+        finally:
+            # Cut off, or one of them was the end of the agent: the others end with it.
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running, timeout=LOOK)
+
+    async def _serve_pages(self, running: set[asyncio.Task[None]]) -> None:
+        """Reads the inbox to its end, and again when news come while messages are still being answered."""
         after, at_once = "", self._type.concurrency
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
         while self._may_serve():
@@ -162,7 +176,7 @@ class AsyncServing:
             self._begun.took(messages, begin)
             for message in messages:
                 if not self._may_serve():
-                    break
+                    return
                 after = message.entry
                 if at_once == 1:
                     await self._answer(message)
@@ -171,8 +185,23 @@ class AsyncServing:
                 if len(running) >= at_once:
                     await _reap(running, asyncio.FIRST_COMPLETED)
             if not messages:
-                break
-        await _reap(running, asyncio.ALL_COMPLETED)
+                if not running:
+                    return
+                await self._news_or_end(running)
+
+    async def _news_or_end(self, running: set[asyncio.Task[None]]) -> None:
+        """Waits until a message may have come, or one is answered; raises what answering it raised."""
+        self._news.clear()
+        if not self._incarnation.inbox_hint:
+            news = asyncio.get_running_loop().create_task(self._news.wait())
+            try:
+                await asyncio.wait({*running, news}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
+        self._incarnation.inbox_hint = False
+        for task in [task for task in running if task.done()]:
+            running.discard(task)
+            task.result()
 
     async def _answer(self, message: InboxMessage) -> None:
         if is_later(message.entry, self._seen):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,8 +20,12 @@ from ares_celery import (
     AgentParkedError,
     AgentSpec,
     Chunk,
+    Event,
+    EventFilter,
+    Manager,
     MessageIdReusedError,
     MessagePoisonedError,
+    NewEvent,
     OperationNotSupportedError,
     StreamCancelledError,
     StreamResult,
@@ -466,3 +474,71 @@ def test_an_agent_that_takes_no_messages_says_so(runtime: Runtime) -> None:
         next(runtime.manager.process_stream("d", 1, timeout=5))
     runtime.manager.send("d", "hello")
     wait_until(lambda: runtime.manager.dead_letters("d") != [], "the dead letter")
+
+
+def test_streams_of_one_agent_run_side_by_side(runtime: Runtime) -> None:
+    """As many as its concurrency; leaving one leaves the others alone."""
+    runtime.register("many", Writer, concurrency=3)
+    runtime.manager.start_agent(AgentSpec(id="w", type="many"), wait="running")
+    left, slow = (
+        runtime.manager.process_stream("w", {"count": count, "pause": 0.05}, timeout=5) for count in (10_000, 9_000)
+    )
+    assert (next(left).seq, next(slow).seq) == (1, 1)
+    assert runtime.manager.process("w", {"x": 1}, timeout=5) == {"echo": {"x": 1}}
+    left.close()
+    wait_until(lambda: ENDS == [("w", 10_000)], "the first stream to end")
+    assert next(slow).seq == 2
+    slow.close()
+    wait_until(lambda: len(ENDS) == 2, "the second stream to end")
+
+
+RESUME = """
+import sys
+from ares_celery import Manager
+with Manager(redis_url=sys.argv[1], namespace=sys.argv[2]) as manager:
+    with manager.events.subscribe(cursor=sys.argv[3]) as subscription:
+        found = []
+        while len(found) < int(sys.argv[4]):
+            event = subscription.poll(10)
+            if event is None:
+                break
+            if event.type == "counted":
+                found.append(event.payload["n"])
+    print(found, subscription.lost)
+"""
+
+
+@pytest.mark.spec(102, 103)
+def test_subscriptions_of_callers_see_matches_only_and_go_on_elsewhere(
+    runtime: Runtime, redis_server: RedisServer, namespace: str
+) -> None:
+    """By stream, type and time; closing ends the iteration; another process goes on at the cursor, without a gap."""
+    with Manager(redis_url=redis_server.url, namespace=namespace) as caller:
+        later = datetime.now(UTC) + timedelta(days=1)
+        by_type = caller.events.subscribe(EventFilter(streams=["w"], types=["counted"]))
+        by_time = caller.events.subscribe(EventFilter(since=later))
+        slow = caller.events.subscribe(EventFilter(streams=["w"], types=["counted"]))
+        caller.events.append("other", [NewEvent("counted", {"n": -1})])
+        caller.events.append("w", [NewEvent("ignored", {})])
+        for number in range(40):
+            caller.events.append("w", [NewEvent("counted", {"n": number})])
+        found: list[Event] = []
+        reader = threading.Thread(target=lambda: found.extend(by_type))
+        reader.start()
+        wait_until(lambda: len(found) == 40, "the matches")
+        by_type.close()
+        reader.join(5)
+        assert not reader.is_alive()
+        assert [event.payload["n"] for event in found] == list(range(40))
+        assert {(event.stream_id, event.type) for event in found} == {("w", "counted")}
+        assert by_time.poll(0.1) is None
+        by_time.close()
+        assert list(by_time) == []
+        first = [next(slow).payload["n"] for _ in range(10)]
+        cursor = slow.cursor
+        slow.close()
+    command = [sys.executable, "-c", RESUME, redis_server.url, namespace, cursor, "31"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    rest, lost = done.stdout.rsplit(" ", 1)
+    assert (first, int(lost)) == (list(range(10)), 0)
+    assert sorted(ast.literal_eval(rest)) == [-1, *range(10, 40)]

@@ -19,7 +19,10 @@ from ares_celery import (
     AresError,
     AuditEntry,
     CheckpointEnvelope,
+    Chunk,
     ConversationMessage,
+    DeadLetter,
+    DeadReason,
     Event,
     EventFilter,
     Execution,
@@ -251,3 +254,14 @@ def use() -> None:
     connect(namespace="shop").notify_agent_dead("a", "no answer", epoch=info.epoch)
     any_runtime: Runtime = connect(namespace="shop")
     any_runtime.stop_agent("a")
+
+
+def talk(manager: Manager) -> None:
+    """Streams and what is given up on."""
+    with manager.process_stream("a", {"ask": 1}, timeout=5, message_id="m2", detached=True) as chunks:
+        for chunk in chunks:
+            seq: int = chunk.seq
+            assert seq or chunk.final or chunk.data
+    pieces: tuple[Chunk, ...] = manager.read_chunks("a", "m2", after_seq=1, timeout=timedelta(seconds=1))
+    letters: list[DeadLetter] = manager.dead_letters("a", limit=5)
+    assert pieces or letters[0].reason is DeadReason.POISON

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -32,6 +32,7 @@ from ares_celery import (
     SyncAgentContext,
     UnserialisableError,
 )
+from ares_celery.clock import to_datetime
 from ares_celery.model.command import Die, Park
 from ares_celery.model.message import DeadReason
 from ares_celery.model.restart import DeathCause
@@ -514,7 +515,7 @@ def test_subscriptions_of_callers_see_matches_only_and_go_on_elsewhere(
 ) -> None:
     """By stream, type and time; closing ends the iteration; another process goes on at the cursor, without a gap."""
     with Manager(redis_url=redis_server.url, namespace=namespace) as caller:
-        later = datetime.now(UTC) + timedelta(days=1)
+        later = to_datetime(runtime.store.server_time()) + timedelta(days=1)
         by_type = caller.events.subscribe(EventFilter(streams=["w"], types=["counted"]))
         by_time = caller.events.subscribe(EventFilter(since=later))
         slow = caller.events.subscribe(EventFilter(streams=["w"], types=["counted"]))

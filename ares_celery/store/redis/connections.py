@@ -194,14 +194,15 @@ def _standing(pool: Any) -> Any | None:  # noqa: ANN401 - the driver's pool and 
     """A free connection of a pool that is connected, with nothing left unread; None goes the stock way."""
     if type(pool) is not redis.asyncio.BlockingConnectionPool:
         return None
-    free: Any = getattr(pool, "_available_connections", None)
+    stock: Any = pool
+    free: Any = getattr(stock, "_available_connections", None)
     if not free:
         return None
     reader = getattr(free[-1], "_reader", None)
     if reader is None or reader.at_eof() or getattr(reader, "_buffer", True):
         return None
     connection = free.pop()
-    pool._in_use_connections.add(connection)  # noqa: SLF001 - the driver has no question for it
+    stock._in_use_connections.add(connection)  # noqa: SLF001 - the driver has no question for it
     return connection
 
 

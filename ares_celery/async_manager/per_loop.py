@@ -18,6 +18,8 @@ __all__ = ["LoopState", "PerLoop"]
 
 log: Final = logging.getLogger(__name__)
 
+#: Times that closing is begun again when it is cancelled.
+_MOST_CANCELS: Final = 3
 #: What a forked child got of its parent: never used, and never closed, as closing may say goodbye on the parent's
 #: connections.
 _INHERITED: Final[list[object]] = []
@@ -99,10 +101,23 @@ class PerLoop:
             await asyncio.get_running_loop().create_future()
         finally:
             state.watch.close()
-            try:
-                await access.aclose()
-            except Exception:
-                log.exception("the connections of an event loop could not be closed")
+            await _close(access)
+
+
+async def _close(access: AsyncAccess) -> None:
+    """Closes it, also when the task is cancelled once more meanwhile: by close(), and then by the loop's end."""
+    for _ in range(_MOST_CANCELS):
+        closing = asyncio.ensure_future(access.aclose())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            if not closing.cancelled():
+                await asyncio.wait([closing])
+            if closing.cancelled():
+                continue
+        except Exception:
+            log.exception("the connections of an event loop could not be closed")
+        return
 
 
 def _fail(opened: asyncio.Future[Any], error: BaseException) -> None:

@@ -41,6 +41,8 @@ class AsyncRedisAccess:
         self._waits = HintedWaits(self._client, connect, bound.keys, errors=errors, clock=bound.clock)
         self._mailbox = AsyncRedisMailbox(bound, self._client, self._waits, refresh=self._refresh_settings)
         self._subscriptions: WeakSet[AsyncRedisSubscription] = WeakSet()
+        #: Of subscriptions, those that were dropped and have not been closed yet as well.
+        self._clients: set[AsyncRedisClient] = set()
 
     @property
     def mailbox(self) -> AsyncRedisMailbox:
@@ -62,6 +64,7 @@ class AsyncRedisAccess:
     def subscribe(self, wanted: EventFilter | None = None, *, cursor: str | None = None) -> AsyncRedisSubscription:
         """Follows events on a connection of its own."""
         client = AsyncRedisClient(self._connect(), self._scripts, self._errors)
+        self._clients = {client, *(one for one in self._clients if not one.is_closed)}
         subscription = AsyncRedisSubscription(
             self._bound.keys, wanted or EventFilter(), cursor, client=client, clock=self._bound.clock
         )
@@ -72,6 +75,8 @@ class AsyncRedisAccess:
         """Closes its connections and ends its subscriptions; idempotent."""
         for subscription in list(self._subscriptions):
             await subscription.close()
+        for client in self._clients:
+            await client.aclose()
         await self._waits.aclose()
         await self._client.aclose()
         # They learn that it was closed.

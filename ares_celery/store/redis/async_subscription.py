@@ -226,3 +226,5 @@ async def _close(client: AsyncRedisClient, asked: asyncio.Task[Any] | None) -> N
         await asyncio.wait([asked])
         if not asked.cancelled():
             asked.exception()
+        # A connection that was being made meanwhile.
+        await client.aclose()

@@ -72,6 +72,8 @@ class BatchingClient:
         await self._client.aclose()
         if self._trips:
             await asyncio.wait(self._trips)
+            # A connection that was being made meanwhile.
+            await self._client.aclose()
 
     async def _travel(self) -> None:
         while self._queue:

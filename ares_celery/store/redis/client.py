@@ -179,6 +179,11 @@ class AsyncRedisClient:
         self._errors = errors
         self._closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """It runs nothing more."""
+        return self._closed
+
     async def run(self, call: Call[T]) -> T:
         """See :meth:`RedisClient.run`."""
         try:

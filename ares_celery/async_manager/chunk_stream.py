@@ -7,14 +7,15 @@ import logging
 import os
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from typing import Any, Final, Self
 
 from typing_extensions import override
 
-from ares_celery.errors import AresError, ProcessTimeoutError, StreamGapError
+from ares_celery.errors import AresError, ProcessTimeoutError, StoreUnavailableError, StreamGapError
 from ares_celery.ids import AgentId
 from ares_celery.model.message import Chunk
+from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE
 from ares_celery.store.messages import AsyncMailbox
 
 __all__ = ["AsyncChunkStream"]
@@ -33,9 +34,9 @@ _FAREWELLS: Final[set[asyncio.Task[None]]] = set()
 class AsyncChunkStream(AsyncIterator[Chunk]):
     """Gives the chunks of one answer, in order, each once; made by ``AsyncManager.process_stream``.
 
-    The agent is asked when the stream is entered (``async with``) or first read. It ends behind the final chunk. To
-    close it, to leave its ``async with`` block, to drop it and to cancel the task that reads it end the stream in the
-    agent, unless it is detached. For one task at a time.
+    The agent is asked when the stream is awaited, entered (``async with``) or first read. It ends behind the final
+    chunk. To close it, to leave its ``async with`` block, to drop it and to cancel the task that reads it end the
+    stream in the agent, unless it is detached. For one task at a time.
 
     Example:
         ``async with manager.process_stream("writer-1", "rain") as chunks: first = await anext(chunks)``
@@ -105,21 +106,30 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
             if self._is_over:
                 raise StopAsyncIteration
             try:
-                await self._fetch(await self._begin())
+                await self._begin()
+                await self._fetch()
             except asyncio.CancelledError:
                 # As of a generator: whoever is stopped in the middle has left. Told by another task, as this one ends.
                 self._leave()
                 raise
         return self._chunks.popleft()
 
-    async def __aenter__(self) -> Self:
-        """Asks the agent; the stream itself."""
+    async def begin(self) -> Self:
+        """Asks the agent now, unless that is done; what it refuses is raised here. The stream itself."""
         try:
             await self._begin()
         except asyncio.CancelledError:
             self._leave()
             raise
         return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Asks the agent now; the stream itself."""
+        return self.begin().__await__()
+
+    async def __aenter__(self) -> Self:
+        """Asks the agent; the stream itself."""
+        return await self.begin()
 
     async def __aexit__(self, *exc: object) -> None:
         """Leaves the stream."""
@@ -138,14 +148,13 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
             # Perhaps on a thread of the garbage collector's choice.
             loop.call_soon_threadsafe(self._farewell())
 
-    async def _begin(self) -> AsyncMailbox:
+    async def _begin(self) -> None:
         if self._mailbox is None:
             self._mailbox = await self._open_mailbox()
             self._loop = asyncio.get_running_loop()
         if not self._is_sent:
             await self._send(self._mailbox)
             self._signs = asyncio.create_task(_show_presence(weakref.ref(self)), name="ares-open-stream")
-        return self._mailbox
 
     async def _send(self, mailbox: AsyncMailbox) -> None:
         try:
@@ -163,13 +172,14 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
             raise
         self._is_sent, self._message = True, None
 
-    async def _fetch(self, mailbox: AsyncMailbox) -> None:
+    async def _fetch(self) -> None:
         try:
-            found = await mailbox.read_chunks(self._agent_id, self.message_id, after=self._seq, timeout=self._timeout)
+            found = await self._read()
         except StreamGapError as error:
             self._seq = int(error.fields["last"])
             raise
         except AresError as error:
+            # What is away comes back.
             if not isinstance(error, ConnectionError):
                 self._end()
             raise
@@ -179,6 +189,21 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
         self._seq = found[-1].seq
         if found[-1].final:
             self._end()
+
+    async def _read(self) -> tuple[Chunk, ...]:
+        """Reads; while the store is away, again and again until the time for a chunk is over."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._timeout
+        while True:
+            # Asked for again each time: a manager that was closed meanwhile says so.
+            mailbox = await self._open_mailbox()
+            left = max(until - loop.time(), 0)
+            try:
+                return await mailbox.read_chunks(self._agent_id, self.message_id, after=self._seq, timeout=left)
+            except StoreUnavailableError:
+                if left <= 0:
+                    raise
+                await asyncio.sleep(OUTAGE_PAUSE)
 
     def _end(self) -> None:
         self._is_over = True

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
 from ares_celery.async_manager.calls import Calls
 from ares_celery.async_manager.chunk_stream import AsyncChunkStream
-from ares_celery.errors import ProcessTimeoutError, error_from_wire
+from ares_celery.errors import ProcessTimeoutError, StoreUnavailableError, error_from_wire
+from ares_celery.ids import AgentId
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.message import Chunk, DeadLetter
+from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
 from ares_celery.runtime.messages import LETTERS, check_flags, check_seq, checked_ids
+from ares_celery.store.base import Reply
 from ares_celery.store.messages import AsyncMailbox
 
 __all__ = ["AsyncMessages"]
@@ -46,14 +50,27 @@ class AsyncMessages:
         """
         checked, sent = checked_ids(agent_id, message_id)
         seconds = parse_duration(timeout).total_seconds()
-        mailbox = await self._mailbox()
-        await mailbox.send(checked, message, message_id=sent, wants_reply=True)
-        reply = await mailbox.wait_reply(checked, sent, timeout=seconds)
+        until = self._calls.clock.monotonic() + seconds
+        await (await self._mailbox()).send(checked, message, message_id=sent, wants_reply=True)
+        reply = await self._await_reply(checked, sent, until)
         if reply is None:
             raise ProcessTimeoutError(agent_id=checked, message_id=sent, timeout=seconds)
         if reply.error is not None:
             raise error_from_wire(reply.error)
         return reply.value
+
+    async def _await_reply(self, agent_id: AgentId, message_id: str, until: float) -> Reply | None:
+        """Waits; while the store is away, until the time is over: the message is in, and its answer is kept."""
+        while True:
+            # Asked for again each time: a manager that was closed meanwhile says so.
+            mailbox = await self._mailbox()
+            left = max(until - self._calls.clock.monotonic(), 0)
+            try:
+                return await mailbox.wait_reply(agent_id, message_id, timeout=left)
+            except StoreUnavailableError:
+                if left <= 0:
+                    raise
+                await asyncio.sleep(OUTAGE_PAUSE)
 
     async def send(self, agent_id: str, message: object, *, message_id: str | None = None) -> str:
         """Puts a message into an agent's inbox and returns its id; the answer is not waited for."""

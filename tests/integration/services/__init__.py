@@ -1,0 +1,1 @@
+"""Services of other people, as processes of the tests."""

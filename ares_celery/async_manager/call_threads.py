@@ -50,6 +50,7 @@ class CallThreads:
         self._items: deque[_Item] = deque()
         self._threads = 0
         self._waiting = 0
+        self._closing = False
         self._pid = os.getpid()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -59,6 +60,13 @@ class CallThreads:
         """
         work = partial(contextvars.copy_context().run, function, *args, **kwargs)
         return await asyncio.wrap_future(self._submit(work))
+
+    def close(self) -> None:
+        """Lets idle threads end at once; a later call is made all the same."""
+        if self._pid == os.getpid():
+            with self._changed:
+                self._closing = True
+                self._changed.notify_all()
 
     def _submit(self, work: Callable[[], T]) -> Future[T]:
         if self._pid != os.getpid():
@@ -84,7 +92,8 @@ class CallThreads:
         with self._changed:
             self._waiting += 1
             try:
-                if self._changed.wait_for(lambda: self._items, self._idle_limit):
+                self._changed.wait_for(lambda: self._items or self._closing, self._idle_limit)
+                if self._items:
                     return self._items.popleft()
                 self._threads -= 1
                 return None

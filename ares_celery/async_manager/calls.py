@@ -51,3 +51,4 @@ class Calls:
         """Closes everything; later calls raise EventStoreClosedError. Idempotent."""
         await self._loops.close()
         await self.run(self.core.close)
+        self._threads.close()

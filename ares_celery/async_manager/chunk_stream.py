@@ -16,7 +16,7 @@ from ares_celery.errors import AresError, ProcessTimeoutError, StoreUnavailableE
 from ares_celery.ids import AgentId
 from ares_celery.model.message import Chunk
 from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE
-from ares_celery.store.messages import AsyncMailbox
+from ares_celery.store.async_access import AsyncAccess
 
 __all__ = ["AsyncChunkStream"]
 
@@ -26,9 +26,6 @@ log: Final = logging.getLogger(__name__)
 SIGN: Final = 3.0
 #: A seq beyond every chunk: reading behind it only says that somebody is there.
 BEYOND: Final = 2**53 - 1
-
-#: Tasks that tell the end of streams which were dropped: a loop keeps none of its own alive.
-_FAREWELLS: Final[set[asyncio.Task[None]]] = set()
 
 
 class AsyncChunkStream(AsyncIterator[Chunk]):
@@ -44,7 +41,7 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
 
     def __init__(
         self,
-        open_mailbox: Callable[[], Awaitable[AsyncMailbox]],
+        open_access: Callable[[], Awaitable[AsyncAccess]],
         agent_id: AgentId,
         message: object,
         *,
@@ -55,20 +52,20 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
         """Binds a stream; nothing is sent yet.
 
         Args:
-            open_mailbox: Gives what the answer is read from, on the running loop.
+            open_access: Gives what the answer is read from, on the running loop.
             agent_id: Whom to ask.
             message: What to ask.
             message_id: Of the message.
             timeout: Longest wait for each chunk, in seconds.
             detached: The stream goes on without its caller.
         """
-        self._open_mailbox = open_mailbox
+        self._open_access = open_access
         self._agent_id = agent_id
         self._message = message
         self._is_sent = False
         self._timeout = timeout
         self._detached = detached
-        self._mailbox: AsyncMailbox | None = None
+        self._access: AsyncAccess | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signs: asyncio.Task[None] | None = None
         self._chunks: deque[Chunk] = deque()
@@ -137,28 +134,30 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
 
     async def close(self) -> None:
         """Leaves the stream: unless it is detached, or over, it ends in the agent. Idempotent; raises nothing."""
-        farewell = self._leave()
-        if farewell is not None:
-            await asyncio.shield(farewell)
+        told = self._leave()
+        if told is not None:
+            await asyncio.shield(told)
 
     def __del__(self) -> None:
         """A stream that was dropped was left."""
-        loop = getattr(self, "_loop", None)
-        if loop is not None and not loop.is_closed() and self._pid == os.getpid() and not self._is_over:
+        loop, access = getattr(self, "_loop", None), self._access
+        if loop is None or access is None or loop.is_closed() or self._pid != os.getpid() or self._is_over:
+            return
+        if not self._detached:
             # Perhaps on a thread of the garbage collector's choice.
-            loop.call_soon_threadsafe(self._farewell())
+            loop.call_soon_threadsafe(access.leave, self._agent_id, self.message_id)
 
     async def _begin(self) -> None:
-        if self._mailbox is None:
-            self._mailbox = await self._open_mailbox()
+        if self._access is None:
+            self._access = await self._open_access()
             self._loop = asyncio.get_running_loop()
         if not self._is_sent:
-            await self._send(self._mailbox)
+            await self._send(self._access)
             self._signs = asyncio.create_task(_show_presence(weakref.ref(self)), name="ares-open-stream")
 
-    async def _send(self, mailbox: AsyncMailbox) -> None:
+    async def _send(self, access: AsyncAccess) -> None:
         try:
-            await mailbox.send(
+            await access.mailbox.send(
                 self._agent_id,
                 self._message,
                 message_id=self.message_id,
@@ -196,7 +195,7 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
         until = loop.time() + self._timeout
         while True:
             # Asked for again each time: a manager that was closed meanwhile says so.
-            mailbox = await self._open_mailbox()
+            mailbox = (await self._open_access()).mailbox
             left = max(until - loop.time(), 0)
             try:
                 return await mailbox.read_chunks(self._agent_id, self.message_id, after=self._seq, timeout=left)
@@ -210,34 +209,17 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
         if self._signs is not None:
             self._signs.cancel()
 
-    def _leave(self) -> asyncio.Task[None] | None:
-        """Ends it here; the task that tells the agent so, if that is needed."""
-        is_left = not self._is_over and not self._detached and self._mailbox is not None and self._pid == os.getpid()
+    def _leave(self) -> asyncio.Future[None] | None:
+        """Ends it here; what tells the agent so, if that is needed."""
+        is_left = not self._is_over and not self._detached and self._pid == os.getpid()
         self._end()
         self._chunks.clear()
-        return self._farewell()() if is_left else None
-
-    def _farewell(self) -> Callable[[], asyncio.Task[None] | None]:
-        """Tells the agent, without holding on to the stream."""
-        mailbox, agent_id, message_id, signs = self._mailbox, self._agent_id, self.message_id, self._signs
-        detached = self._detached
-
-        def begin() -> asyncio.Task[None] | None:
-            if signs is not None:
-                signs.cancel()
-            if mailbox is None or detached:
-                return None
-            task = asyncio.create_task(_tell_end(mailbox, agent_id, message_id), name="ares-left-stream")
-            _FAREWELLS.add(task)
-            task.add_done_callback(_FAREWELLS.discard)
-            return task
-
-        return begin
+        return self._access.leave(self._agent_id, self.message_id) if is_left and self._access is not None else None
 
     async def show_presence(self) -> None:
         """Says that the caller is still there, between two reads."""
-        if self._mailbox is not None:
-            await self._mailbox.read_chunks(self._agent_id, self.message_id, after=BEYOND, timeout=0)
+        if self._access is not None:
+            await self._access.mailbox.read_chunks(self._agent_id, self.message_id, after=BEYOND, timeout=0)
 
 
 async def _show_presence(stream: weakref.ref[AsyncChunkStream]) -> None:
@@ -253,11 +235,3 @@ async def _show_presence(stream: weakref.ref[AsyncChunkStream]) -> None:
             # Whoever reads it learns the same; a store that is away ends nobody's stream for seconds.
             log.debug("stream %s: %s", found.message_id, error)
         del found
-
-
-async def _tell_end(mailbox: AsyncMailbox, agent_id: AgentId, message_id: str) -> None:
-    try:
-        await mailbox.cancel(agent_id, message_id)
-    except AresError as error:
-        # Without a sign of life it ends as well, seconds later.
-        log.warning("agent %s: the end of stream %s was not told: %s", agent_id, message_id, error)

@@ -98,7 +98,9 @@ class AsyncMessages:
         checked, sent = checked_ids(agent_id, message_id)
         check_flags(detached=detached)
         seconds = parse_duration(timeout).total_seconds()
-        return AsyncChunkStream(self._mailbox, checked, message, message_id=sent, timeout=seconds, detached=detached)
+        return AsyncChunkStream(
+            self._calls.access, checked, message, message_id=sent, timeout=seconds, detached=detached
+        )
 
     async def read_chunks(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Protocol, Self
@@ -96,6 +97,13 @@ class AsyncAccess(Protocol):
 
     async def read(self, agent_id: AgentId) -> AgentRead:
         """Reads an agent. Raises UnreadableRecordError."""
+        ...
+
+    def leave(self, agent_id: AgentId, message_id: str) -> asyncio.Future[None]:
+        """Tells that the caller of a stream has left: see :meth:`AsyncMailbox.cancel`; needs no waiting, never fails.
+
+        What could not be told before the loop ends is told by :meth:`aclose`.
+        """
         ...
 
     def subscribe(self, wanted: EventFilter | None = None, *, cursor: str | None = None) -> AsyncSubscription:

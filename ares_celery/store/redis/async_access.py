@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 from weakref import WeakSet
 
-from ares_celery.errors import UnreadableRecordError
+from ares_celery.errors import AresError, UnreadableRecordError
 from ares_celery.ids import AgentId
 from ares_celery.model.event import EventFilter
 from ares_celery.store.base import AgentRead
@@ -22,6 +25,8 @@ from ares_celery.store.redis.scripts import Scripts
 from ares_celery.store.redis.settings_calls import read_generation, read_settings
 
 __all__ = ["AsyncRedisAccess"]
+
+log: Final = logging.getLogger(__name__)
 
 
 class AsyncRedisAccess:
@@ -43,6 +48,8 @@ class AsyncRedisAccess:
         self._subscriptions: WeakSet[AsyncRedisSubscription] = WeakSet()
         #: Of subscriptions, those that were dropped and have not been closed yet as well.
         self._clients: set[AsyncRedisClient] = set()
+        #: Streams whose callers have left, until that is told.
+        self._left: dict[tuple[AgentId, str], asyncio.Task[None]] = {}
 
     @property
     def mailbox(self) -> AsyncRedisMailbox:
@@ -61,6 +68,20 @@ class AsyncRedisAccess:
             raise UnreadableRecordError(agent_id=agent_id, problem=read.problem)
         return read
 
+    def leave(self, agent_id: AgentId, message_id: str) -> asyncio.Future[None]:
+        """Tells that the caller of a stream has left; needs no waiting, never fails."""
+        told = asyncio.create_task(self._tell_left(agent_id, message_id), name="ares-left-stream")
+        self._left[agent_id, message_id] = told
+        return told
+
+    async def _tell_left(self, agent_id: AgentId, message_id: str) -> None:
+        try:
+            await self._mailbox.cancel(agent_id, message_id)
+        except AresError as error:
+            # Without a sign of life it ends as well, seconds later.
+            log.warning("agent %s: the end of stream %s was not told: %s", agent_id, message_id, error)
+        self._left.pop((agent_id, message_id), None)
+
     def subscribe(self, wanted: EventFilter | None = None, *, cursor: str | None = None) -> AsyncRedisSubscription:
         """Follows events on a connection of its own."""
         client = AsyncRedisClient(self._connect(), self._scripts, self._errors)
@@ -73,6 +94,9 @@ class AsyncRedisAccess:
 
     async def aclose(self) -> None:
         """Closes its connections and ends its subscriptions; idempotent."""
+        # Left at the last moment: the loop's end has cancelled what should have told it.
+        for agent_id, message_id in [topic for topic, told in self._left.items() if told.cancelled()]:
+            await self._tell_left(agent_id, message_id)
         for subscription in list(self._subscriptions):
             await subscription.close()
         for client in self._clients:

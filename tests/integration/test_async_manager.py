@@ -385,11 +385,11 @@ def test_loops_in_several_threads_share_one_object(redis_server: RedisServer) ->
 
     async def wait() -> None:
         assert await manager.process("echo-1", "hello", timeout=10) == {"you said": "hello"}
-        waits = [
+        waits: list[asyncio.Task[Any]] = [
             asyncio.create_task(manager.wait_for("echo-1", {"completed"}, timeout=30)),
             asyncio.create_task(_all_of(manager)),
         ]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
         await asyncio.to_thread(waiting.wait)
         ended.extend(await asyncio.gather(*waits, return_exceptions=True))
 

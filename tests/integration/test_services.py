@@ -90,8 +90,12 @@ def _answers(path: Path) -> bool:
 
 def ask_all(path: Path, names: list[str]) -> list[dict[str, Any]]:
     """Many requests at once."""
+
+    def ask(name: str) -> tuple[int, Any]:
+        return request(path, "GET", f"/{name}")
+
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda name: request(path, "GET", f"/{name}"), names))
+        answers = list(pool.map(ask, names))
     assert {status for status, _ in answers} == {200}
     assert [answer["id"] for _, answer in answers] == names
     return [answer for _, answer in answers]

@@ -25,22 +25,29 @@ sys.meta_path.insert(0, _NotInstalled())
 
 
 def run_without_package(
-    code: str, folder: Path, *, env: Mapping[str, str] | None = None, given: str = "", timeout: float = 25
+    script: str,
+    folder: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    given: str = "",
+    code: int = 0,
+    timeout: float = 25,
 ) -> str:
     """Runs code in a process of its own that knows nothing of this package; returns what it printed.
 
     Args:
-        code: Of the other service.
+        script: The other service's code.
         folder: An empty one, where it runs.
         env: More of its environment.
         given: Its standard input.
+        code: The exit code that is expected.
         timeout: Seconds.
     """
     known = {name: value for name, value in os.environ.items() if not name.startswith(("ARES_", "PYTHON"))}
-    script = folder / "service.py"
-    script.write_text(_BLOCK + code)
+    path = folder / "service.py"
+    path.write_text(_BLOCK + script)
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(path)],
         cwd=folder,
         env={**known, **(env or {})},
         input=given,
@@ -49,5 +56,5 @@ def run_without_package(
         timeout=timeout,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout

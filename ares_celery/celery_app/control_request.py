@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from billiard.einfo import ExceptionInfo
 from celery.worker.request import Request
+from typing_extensions import override
+
+from ares_celery.errors import AresError
 
 __all__ = ["ControlRequest"]
 
@@ -17,6 +21,17 @@ class ControlRequest(Request):
         super().__init__(*args, **kwargs)
         self._argsrepr = "(…)" if self.args else "()"
         self._kwargsrepr = _shown(self.kwargs or {})
+
+    @override
+    def on_failure(self, exc_info: ExceptionInfo, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        """The command was refused: the event names the kind of error; its text, which has values, is for the caller."""
+        error: Any = exc_info.exception
+        error = getattr(error, "exc", error)
+        if not isinstance(error, AresError):
+            return super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+        if send_failed_event:
+            self.send_event("task-failed", exception=repr(error), traceback="")
+        return super().on_failure(exc_info, send_failed_event=False, return_ok=return_ok)
 
 
 def _shown(kwargs: Mapping[str, Any]) -> str:

@@ -49,6 +49,12 @@ class AresError(Exception):
         """The sentence for people."""
         return str(self.fields["message"])
 
+    @override
+    def __repr__(self) -> str:
+        """Kind, agent and field without any value: logs and events of Celery show it, and a value may be a secret."""
+        shown = {name: self.fields[name] for name in ("agent_id", "field") if self.fields.get(name)}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r:.200}' for name, value in shown.items())})"
+
 
 class _Known(dict[str, Any]):
     """Formats a template although a field is absent: the error must not hide behind a KeyError."""

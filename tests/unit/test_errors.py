@@ -217,3 +217,12 @@ def test_data_nested_without_end_is_cut() -> None:
     deep: dict[str, object] = {}
     deep["self"] = deep
     assert len(json.dumps(AresError(deep=deep).args[0])) < 1000
+
+
+def test_what_logs_show_of_an_error_holds_no_value() -> None:
+    """Celery logs the repr of what a task raises, and a refused value may be a secret; the text is for the caller."""
+    error = errors.InvalidSettingError(field="message_id", value="hunter2", problem="must be a text")
+    assert repr(error) == "InvalidSettingError(field='message_id')"
+    assert "hunter2" in str(error)
+    assert repr(AgentNotFoundError(agent_id="a")) == "AgentNotFoundError(agent_id='a')"
+    assert repr(errors.RuntimeAlreadyStartedError()) == "RuntimeAlreadyStartedError()"

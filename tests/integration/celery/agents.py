@@ -52,13 +52,13 @@ class Plain:
 
 @agent("slow")
 class Slow:
-    """Answers after a second and a half."""
+    """Answers after a second and a half, or as long as it is told."""
 
-    def __init__(self, agent_id: str) -> None:
-        self.agent_id = agent_id
+    def __init__(self, agent_id: str, seconds: float = 1.5) -> None:
+        self.agent_id, self.seconds = agent_id, seconds
 
     async def process(self, ctx: AgentContext, message: object) -> object:
-        await ctx.sleep(1.5)
+        await ctx.sleep(self.seconds)
         return {"heard": message}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from celery import Celery
 from pydantic_core import to_jsonable_python
@@ -219,6 +219,13 @@ class ControlTask(AresTask):
     track_started = False
     #: The answer of an agent is for its caller, not for Flower's list of tasks.
     resultrepr_maxsize = 0
+
+    if not TYPE_CHECKING:
+        # Celery's property also sets the backend of one task; ours is the process's.
+        @property
+        def backend(self) -> Any:  # noqa: ANN401 - any of Celery's backends
+            """Where results go; see `Wiring.control_backend`."""
+            return wiring_of(self.app).control_backend
 
 
 def add_control_tasks(app: Celery, namespace: str) -> None:

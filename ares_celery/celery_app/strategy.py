@@ -42,7 +42,7 @@ def guarded(task: Any, app: Celery, consumer: Any, **options: Any) -> Handler:  
         fault = fault_of(message, body)
         if fault is None:
             return handle(message, body, *args, **kwargs)
-        _refuse(app, consumer, message, body, task.name, fault)
+        _refuse(task, consumer, message, body, fault)
         return None
 
     return take
@@ -115,20 +115,21 @@ def _is_time(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
-def _refuse(app: Celery, consumer: Any, message: Any, body: Any, task: str, fault: tuple[str, str]) -> None:  # noqa: ANN401, PLR0917 - Celery's own
+def _refuse(task: Any, consumer: Any, message: Any, body: Any, fault: tuple[str, str]) -> None:  # noqa: ANN401 - Celery's own
     """Drops the message, and tells its sender."""
     field, cure = fault
     headers: Mapping[str, Any] = message.headers or {}
     named: Any = headers.get("id")
     if named is None and isinstance(body, dict):
         named = cast("dict[str, Any]", body).get("id")
-    log.warning("message %.100r for task %s is dropped: its %s is wrong: %s", named, task, field, cure)
+    name: str = task.name
+    log.warning("message %.100r for task %s is dropped: its %s is wrong: %s", named, name, field, cure)
     message.reject_log_error(log, consumer.connection_errors)
     if not _is_id(named):
         return
-    error = OperationNotSupportedError(operation=f"task {task}", reason=f"its {field} is wrong: {cure}", field=field)
-    request = SimpleNamespace(name=task, chord=None, root_id=None, correlation_id=named, reply_to=None, errbacks=None)
+    error = OperationNotSupportedError(operation=f"task {name}", reason=f"its {field} is wrong: {cure}", field=field)
+    request = SimpleNamespace(name=name, chord=None, root_id=None, correlation_id=named, reply_to=None, errbacks=None)
     try:
-        app.backend.mark_as_failure(str(named), error, request=request)
+        task.backend.mark_as_failure(str(named), error, request=request)
     except Exception as problem:  # noqa: BLE001 - any backend's
         log.warning("the sender of message %.100r is not told: %s: %s", named, type(problem).__name__, problem)

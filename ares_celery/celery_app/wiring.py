@@ -39,6 +39,8 @@ __all__ = ["Wiring", "find_wiring", "wiring_of"]
 log: Final = logging.getLogger(__name__)
 
 _ATTRIBUTE: Final = "ares_wiring"
+#: Seconds that the result of a command is kept for a caller who has not read it yet.
+COMMAND_RESULT_EXPIRES: Final = 3600
 
 
 class Wiring:
@@ -75,6 +77,7 @@ class Wiring:
         self._committer: Committer | None = None
         self._host: ProcessHost | None = None
         self._result_backend: Any = None
+        self._control_backend: Any = None
         #: For control tasks.
         self.control_ports = ControlPorts(self._open_for_control)
         vars(app)[_ATTRIBUTE] = self
@@ -173,7 +176,7 @@ class Wiring:
         """Drops, in a forked child, what belongs to the parent; nothing is closed, as its sockets are shared."""
         self._lock = threading.RLock()
         self._store = self._committer = self._host = self.services = None
-        self._result_backend = None
+        self._result_backend = self._control_backend = None
         self.control_ports.forget()
         if self.plugins is not None:
             self.plugins.forget()
@@ -192,6 +195,16 @@ class Wiring:
                     return found
                 self._result_backend = found
             return self._result_backend
+
+    @property
+    def control_backend(self) -> Any:  # noqa: ANN401 - any of Celery's backends
+        """Where the results of commands go: as those of the app, but for an hour at most, whatever the app says."""
+        with self._lock:
+            if self._control_backend is None:
+                # Another one than the app's, which keeps the app's own time; its type stubs do not know how.
+                app: Any = self.app
+                self._control_backend = keep_briefly(app._get_backend())  # noqa: SLF001 - as above
+            return self._control_backend
 
     # -- hosting ------------------------------------------------------------------------------------------------------
 
@@ -244,6 +257,15 @@ class Wiring:
         if record is None or record.epoch != epoch or record.hosted:
             return
         CeleryLauncher(self.app, self.namespace).launch(nudge_for(record, fresh=True))
+
+
+def keep_briefly(backend: Any) -> Any:  # noqa: ANN401 - any of Celery's backends
+    """Has what a backend stores expire after an hour, where the backend does that; its caller may be gone for good."""
+    for name in ("expires", "failure_expires"):
+        kept: object = getattr(backend, name, COMMAND_RESULT_EXPIRES)
+        if kept is None or isinstance(kept, (int, float)):
+            setattr(backend, name, min(int(kept or COMMAND_RESULT_EXPIRES), COMMAND_RESULT_EXPIRES))
+    return backend
 
 
 def wiring_of(app: Celery) -> Wiring:

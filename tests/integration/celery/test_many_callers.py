@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 CALLERS = 200
 STARTS = 50
 GONE = 1_000
+BACKLOG = 500
 SECRET = "hunter2"  # noqa: S105 - what must not be shown
 
 
@@ -41,7 +42,7 @@ class Crowd:
         self.child_host = self.fleet.start_worker("child", ("own",), pool="prefork", slots=2)
         self.desk = self.fleet.start_worker("desk", (SUPERVISION, CONTROL), pool="threads", slots=4)
         self.fleet.ready(self.host, self.child_host, self.desk)
-        self.client = server.client()
+        self.client: Any = server.client(decode_responses=True)
 
     @property
     def waiting(self) -> int:
@@ -116,7 +117,7 @@ def test_two_hundred_callers_are_answered_while_a_resurrection_goes_on(crowd: Cr
     wait_until(lambda: crowd.waiting == 0, "every command to be taken")
 
 
-def test_supervision_is_not_behind_a_thousand_commands(crowd: Crowd) -> None:
+def test_supervision_is_not_behind_hundreds_of_commands(crowd: Crowd) -> None:
     """One worker reads both queues, in turn: a report of a death passes the commands that wait."""
     fleet = crowd.fleet
     fleet.start("counter", "reported")
@@ -124,13 +125,13 @@ def test_supervision_is_not_behind_a_thousand_commands(crowd: Crowd) -> None:
     crowd.desk.freeze()
     try:
         with fleet.app.producer_pool.acquire() as producer:
-            for _ in range(GONE):
+            for _ in range(BACKLOG):
                 fleet.app.send_task("ares.stats", producer=producer, ignore_result=True)
         report = fleet.send("ares.notify_agent_dead", "reported", "seen dead", epoch, queue=SUPERVISION)
     finally:
         crowd.desk.thaw()
     assert fleet.result(report) is None
-    assert crowd.waiting > GONE * 0.9
+    assert crowd.waiting > BACKLOG * 0.9
     fleet.until("reported", "running", incarnation=2)
     wait_until(lambda: crowd.waiting == 0, "every command to be taken", timeout=30)
 
@@ -218,7 +219,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_thousand_calls_whose_callers_die_leave_no_key_for_ever(crowd: Crowd, tmp_path: Path) -> None:
-    """Every key that they made has an end: a TTL of a day at most, or an owner that deletes it."""
+    """Every key that they made has an end: a TTL of an hour at most, or an owner that deletes it."""
     fleet = crowd.fleet
     fleet.start("counter", "left")
     before = set(crowd.client.keys())
@@ -228,19 +229,19 @@ def test_a_thousand_calls_whose_callers_die_leave_no_key_for_ever(crowd: Crowd, 
 
     def all_answered() -> bool:
         results = sum(1 for _ in crowd.client.scan_iter(match="celery-task-meta-*", count=1000))
-        return crowd.waiting == 0 and results - sum(key.startswith(b"celery-task-meta-") for key in before) >= GONE
+        return crowd.waiting == 0 and results - sum(key.startswith("celery-task-meta-") for key in before) >= GONE
 
     wait_until(all_answered, "every call to be answered", timeout=60, interval=0.2)
     assert leaked_keys(crowd.client, fleet.namespace) == []
-    fresh = [key for key in set(crowd.client.keys()) - before if not key.startswith(b"{")]
+    fresh = [key for key in set(crowd.client.keys()) - before if not key.startswith("{")]
     forever = [key for key in fresh if crowd.client.ttl(key) == -1]
     assert [key for key in forever if not is_the_brokers(key)] == []
-    assert max(crowd.client.ttl(key) for key in fresh if key.startswith(b"celery-task-meta-")) <= 24 * 3600
+    assert max(crowd.client.ttl(key) for key in fresh if key.startswith("celery-task-meta-")) <= 3600
 
 
-def is_the_brokers(key: bytes) -> bool:
+def is_the_brokers(key: str) -> bool:
     """One for each queue, however many messages: what they are bound to, and those that wait."""
-    return key.startswith((b"_kombu.binding.", b"unacked"))
+    return key.startswith(("_kombu.binding.", "unacked"))
 
 
 WRONG: list[tuple[Any, dict[str, Any], str]] = [

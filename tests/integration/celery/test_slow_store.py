@@ -21,8 +21,19 @@ from tests.redis_server import RedisServer
 pytestmark = pytest.mark.integration
 
 BY_NAME = {control.method: control for control in CONTROLS}
-GOOD: dict[str, Any] = {"agent_id": "a", "agent": {"id": "a", "type": "t"}, "config": {}, "message": 1, "key": "k"}
-GOOD |= {"states": ["running"], "value": 1, "execution_id": "e", "message_id": "m", "settings": {}, "name": "g"}
+GOOD: dict[str, Any] = {
+    "agent_id": "a",
+    "agent": {"id": "a", "type": "t"},
+    "config": {},
+    "message": 1,
+    "key": "k",
+    "value": 1,
+    "states": ["running"],
+    "execution_id": "e",
+    "message_id": "m",
+    "settings": {},
+    "name": "g",
+}
 #: Seconds that one call which was sent in time may still wait for its answer.
 SOCKET = LONGEST_WAIT
 #: Seconds for the machine's own part.

@@ -250,6 +250,19 @@ def test_the_runtime_is_moved_without_waiting(wiring: Wiring) -> None:
     assert store.runtime().state == "running"
 
 
+@pytest.mark.parametrize(("theirs", "kept"), [(None, 3600), (86_400, 3600), (60, 60), (timedelta(days=7), 3600)])
+def test_the_result_of_a_command_ends_within_an_hour(theirs: Any, kept: int, namespace: str) -> None:
+    """Also in an app whose own results never end; those stay as they are, and so do those of agents."""
+    settings = ProcessSettings(namespace=namespace, broker_url="memory://", result_url="redis://127.0.0.1:1/0")
+    app: Any = create_app(settings, set_as_current=False, celery_settings={"result_expires": theirs})
+    own, task = app.tasks["ares.stats"].backend, app.tasks["ares.run_agent"].backend
+    assert own.expires == kept
+    assert getattr(own, "failure_expires", kept) == kept
+    usual = int(theirs.total_seconds()) if isinstance(theirs, timedelta) else theirs
+    assert (app.backend.expires, task.expires) == (usual, usual)
+    assert app.tasks["ares.stop_agent"].backend is own
+
+
 # -- time --------------------------------------------------------------------------------------------------------------
 
 

@@ -143,7 +143,7 @@ def test_a_result_backend_that_is_away_does_not_end_the_worker_either(
         problem = "away"
         raise ConnectionError(problem)
 
-    monkeypatch.setattr(app.backend, "mark_as_failure", fail)
+    monkeypatch.setattr(app.tasks["ares.stats"].backend, "mark_as_failure", fail)
     message = message_of(5, {})
     guarded_with([], app)(message, None, None, None, [])
     assert message.acts == ["rejected"]

@@ -6,11 +6,10 @@ import logging
 import os
 import threading
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from celery.worker import state as worker_state
 
-from ares_celery.celery_app.names import TASK_PREFIX
 from ares_celery.clock import Clock
 
 __all__ = ["end_process", "end_when_late"]
@@ -27,7 +26,7 @@ def end_process() -> None:
     Nothing less would do: Celery waits for its threads without limit, and a thread cannot be ended. Leases prove the
     agents over that are left behind.
     """
-    others = sorted({str(request.name) for request in worker_state.active_requests if _is_foreign(request.name)})
+    others = sorted({str(request.name) for request in worker_state.active_requests if _is_foreign(request)})
     if others:
         log.warning("this worker should have ended; it waits for tasks that are not ours: %s", ", ".join(others))
         return
@@ -49,5 +48,6 @@ def end_when_late(drain_timeout: timedelta, clock: Clock) -> None:
     threading.Thread(target=watch, name="ares-late-end", daemon=True).start()
 
 
-def _is_foreign(name: object) -> bool:
-    return not str(name).startswith(TASK_PREFIX)
+def _is_foreign(request: Any) -> bool:  # noqa: ANN401 - Celery's request
+    """By what our tasks carry: an app of somebody else may have tasks that are named like ours."""
+    return not hasattr(getattr(request, "task", None), "ares_namespace")

@@ -55,7 +55,7 @@ def connect_worker(app: Celery, wiring: Wiring, prepare: PrepareWorker | None = 
             return
         kinds = _kinds_consumed(app, wiring.namespace)
         if not kinds:
-            _warn_of_other_queues(app, wiring.namespace)
+            _warn_of_other_queues(app, wiring.namespace, is_guest=prepare is not None)
             return
         if prepare is not None:
             prepare(sender, wiring.namespace)
@@ -70,10 +70,20 @@ def _kinds_consumed(app: Celery, namespace: str) -> set[str]:
     return {kind for name in names if (kind := queue_kind(namespace, name)) is not None}
 
 
-def _warn_of_other_queues(app: Celery, namespace: str) -> None:
-    """A worker that reads the queues of another namespace than its own hosts nobody, and looks healthy."""
+def _warn_of_other_queues(app: Celery, namespace: str, *, is_guest: bool) -> None:
+    """A worker that reads the queues of another namespace than its own hosts nobody, and looks healthy.
+
+    In an app of somebody else they may well be queues of theirs.
+    """
     others = [name for name in app.amqp.queues.consume_from if name.rpartition(".")[2] in _KINDS]
-    if others:
+    if others and is_guest:
+        log.info(
+            "this worker hosts no agents; if %s should be queues of agents: namespace %r has %s",
+            ", ".join(others),
+            namespace,
+            ", ".join(f"{namespace}.{kind}" for kind in _KINDS),
+        )
+    elif others:
         log.critical(
             "this worker hosts and supervises nothing: it reads %s, but ARES_NAMESPACE is %r, whose queues are %s",
             ", ".join(others),

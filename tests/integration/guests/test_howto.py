@@ -85,6 +85,7 @@ def test_the_commands_and_the_script_do_what_the_page_says(shop: Shop) -> None:
     theirs, agents, beat = (shop.start(command) for command in commands)
     printed = blocks("text", section("Use it"))[0]
     assert shop.run("ask.py") == printed
+    assert "basket-1" in shop.run("-m", "celery", "-A", "shop", "ares", "agents", "ls")
     wait_until(theirs.is_settled, "their worker")
     assert beat.alive
     agents.kill()

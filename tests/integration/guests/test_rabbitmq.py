@@ -107,6 +107,8 @@ def messages_of_another_namespace_go_home(shop: GuestFleet, other: GuestFleet) -
 def a_full_worker_outlives_the_brokers_patience(shop: GuestFleet, worker: Process) -> None:
     """Without a free slot it holds messages for longer than RabbitMQ likes; it reads anew, and agents run on."""
     shop.manager.start_agent(AgentSpec(id="f", type="ticker"))
+    # RabbitMQ is not asked how many wait there.
+    assert shop.manager._ports.committer.waiting(None) is None
     shop.wait(lambda: "PRECONDITION_FAILED" in worker.log(), "RabbitMQ to lose its patience")
     assert shop.info("f").state == "starting"
     shop.manager.stop_agent("e")

@@ -450,6 +450,18 @@ def test_a_worker_of_their_queues_alone_stays_as_it_is(redis_app: Celery) -> Non
     assert wiring_of(redis_app).services is None
 
 
+def test_a_queue_of_theirs_that_is_named_like_ours_raises_no_alarm(
+    redis_app: Celery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is theirs; who meant ours finds a hint."""
+    redis_app.conf.task_create_missing_queues = True
+    redis_app.amqp.queues.add(Queue("crm.agents"))
+    with caplog.at_level("INFO", logger="ares_celery"):
+        begin_worker(redis_app, "crm.agents")
+    assert [record.levelname for record in caplog.records if record.name.startswith("ares_celery")] == ["INFO"]
+    assert "if crm.agents should be queues of agents: namespace 'shop' has shop.agents" in caplog.text
+
+
 @pytest.mark.usefixtures("unhooked")
 def test_a_worker_of_our_queues_gets_what_it_needs(redis_app: Celery, caplog: pytest.LogCaptureFixture) -> None:
     """No prefetch and our transport; the URL that it shows is theirs."""

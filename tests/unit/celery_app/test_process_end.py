@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,7 @@ def app() -> Celery:
 def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The exit codes with which the process would have ended."""
     codes: list[int] = []
-    monkeypatch.setattr(process_end.os, "_exit", codes.append)
+    monkeypatch.setattr(os, "_exit", codes.append)
     monkeypatch.setattr(logging, "shutdown", lambda: None)
     yield codes
     worker_state.active_requests.clear()

@@ -12,41 +12,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, overload
 
+from ares_celery.testing.waiting import DEFAULT_INTERVAL, DEFAULT_TIMEOUT, wait_until
+
+__all__ = ["DEFAULT_INTERVAL", "DEFAULT_TIMEOUT", "assert_stays", "wait_until", "wait_until_async"]
+
 T = TypeVar("T")
-
-#: Seconds; far above what any healthy step takes on a slow machine, below the timeout of a test.
-DEFAULT_TIMEOUT = 10.0
-#: Seconds between two looks; short, as most conditions are one round trip to a server on this machine.
-DEFAULT_INTERVAL = 0.01
-
-
-def wait_until(
-    condition: Callable[[], T],
-    what: str = "the condition",
-    *,
-    timeout: float = DEFAULT_TIMEOUT,
-    interval: float = DEFAULT_INTERVAL,
-) -> T:
-    """Return the first truthy value of `condition`.
-
-    Args:
-        condition: Looked at once at least, and once more after the time is over.
-        what: Names the awaited thing in the failure.
-        timeout: Seconds of monotonic time.
-        interval: Seconds between two looks.
-
-    Raises:
-        AssertionError: Nothing truthy came in time; the last value is in the message.
-    """
-    deadline = time.monotonic() + timeout
-    while True:
-        is_last_look = time.monotonic() >= deadline
-        value = condition()
-        if value:
-            return value
-        if is_last_look:
-            raise AssertionError(_did_not_come(what, timeout, value))
-        time.sleep(interval)
 
 
 @overload

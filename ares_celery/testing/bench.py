@@ -29,6 +29,7 @@ from ares_celery.model.plan import Nudge
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.outcome import Crashed, RetryLater
+from ares_celery.runtime.shared_things import Registries
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import Store
 from ares_celery.store.redis.store import RedisStore
@@ -48,7 +49,6 @@ _MOST_TURNS: Final = 100_000
 _ENDING_LOOK: Final = 0.5
 #: Looks until an incarnation runs, and until one has ended; each is at a deadline, so these many are a bug of ours.
 _MOST_LOOKS: Final = 200
-_NEVER: Final = threading.Event()
 
 
 class _Pending:
@@ -86,7 +86,15 @@ class _Ports:
 class Bench:
     """One namespace with one agent; drives whatever process hosts it."""
 
-    def __init__(self, spec: AgentSpec, config: RuntimeConfig, sources: StateSources, patience: float) -> None:
+    def __init__(
+        self,
+        spec: AgentSpec,
+        config: RuntimeConfig,
+        *,
+        sources: StateSources,
+        instead: Mapping[str, Mapping[str, Any]],
+        patience: float,
+    ) -> None:
         self.agent_id = AgentId(spec.id)
         self.patience = patience
         self.clock = ManualClock(self._on_wait)
@@ -94,7 +102,7 @@ class Bench:
         self.instance: Any = None
         self.store: RedisStore = open_memory_store(self.clock, "harness", config)
         self._pending = _Pending()
-        self.world = World(self.store, self.clock, self.registry, sources, self._pending)
+        self.world = World(self.store, self.clock, self.registry, sources, self._pending, Registries(instead=instead))
         named = cast("Store", NamingStore(self.world))
         self.committer = Committer(named, lambda: self.store.config, self._pending, clock=self.clock)
         self._sweeper = Sweeper(named, self.committer, lambda: self.store.config, clock=self.clock)
@@ -299,8 +307,11 @@ class Bench:
             if not process.stage.give_turn(self.patience) and not process.stage.interrupt():
                 break
             process.stage.poke()
-        process.stage.join(self.patience)
-        return "" if process.stage.is_over else stack_of(process.stage.frame())
+        if process.stage.is_over:
+            process.stage.join(self.patience)
+            return ""
+        # It stays parked: by force, the garbage collector would close its coroutines, and they may eat that as well.
+        return self.whereabouts(process) or stack_of(process.stage.frame())
 
     def _demand_open(self) -> None:
         if self.is_closed:

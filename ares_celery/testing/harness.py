@@ -84,6 +84,9 @@ class AgentHarness(AgentView):
         settings: Mapping[str, Any] | None = None,
         memory: MemoryManager | None = None,
         snapshot_store: SnapshotStore | None = None,
+        resources: Mapping[str, Any] | None = None,
+        tools: Mapping[str, Callable[..., Any]] | None = None,
+        mcp: Mapping[str, Any] | None = None,
         patience: float = PATIENCE,
     ) -> None:
         """Starts the agent; it runs to where it first waits or emits, and no further.
@@ -96,6 +99,9 @@ class AgentHarness(AgentView):
             settings: Fields of RuntimeConfig that are to differ from the defaults, ``{"snapshot_every_events": 10}``.
             memory: A memory manager of the agent's.
             snapshot_store: A snapshot store of the agent's.
+            resources: What ``ctx.resource(name)`` gives, by name, instead of what is registered.
+            tools: Functions that ``ctx.tool(name)`` calls instead.
+            mcp: Sessions that ``ctx.mcp(name)`` talks to instead.
             patience: Real seconds that the agent's code may run on without waiting; raise it to use a debugger.
 
         Raises:
@@ -105,7 +111,9 @@ class AgentHarness(AgentView):
         name, factory = type_of(agent)
         chosen = parse_spec(spec_for(name, agent_id, config, spec or {}))
         runtime = RuntimeConfig.parse({"shards": 1, **(settings or {})})
-        super().__init__(Bench(chosen, runtime, StateSources(memory, snapshot_store), patience))
+        instead = {"resource": resources or {}, "tool": tools or {}, "mcp": mcp or {}}
+        sources = StateSources(memory, snapshot_store)
+        super().__init__(Bench(chosen, runtime, sources=sources, instead=instead, patience=patience))
         self._asked = 0
         try:
             self._bench.use(name, factory)

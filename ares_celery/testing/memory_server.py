@@ -72,9 +72,9 @@ class _TimedDriver:
 
     def _load(self, text: str) -> str:
         timed = text.replace(_ASKED, _ANSWERED)
-        sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
-        self._shas[sha] = self._driver.execute_command("SCRIPT", "LOAD", timed).decode()
-        return sha
+        self._driver.execute_command("SCRIPT", "LOAD", timed)
+        self._shas[_sha(text)] = _sha(timed)
+        return _sha(text)
 
     def _tell(self) -> None:
         now = self._clock.wall()
@@ -114,3 +114,7 @@ class _Pipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Nothing is held."""
+
+
+def _sha(text: str) -> str:
+    return sha1(text.encode(), usedforsecurity=False).hexdigest()

@@ -23,6 +23,7 @@ from ares_celery.runtime.host import ProcessHost
 from ares_celery.runtime.lease_keeper import LeaseKeeper
 from ares_celery.runtime.outcome import Delivery, Outcome
 from ares_celery.runtime.ports import Launcher
+from ares_celery.runtime.shared_things import Registries
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import AgentRead, AsyncIncarnationStore, Committed, DueDeadline, Store
 from ares_celery.store.redis.json_values import decode_json, encode_json
@@ -75,6 +76,7 @@ class World:
     registry: Registry
     sources: StateSources
     launcher: Launcher
+    registries: Registries
     sent: list[SentMessage] = field(default_factory=list[SentMessage])
     trap: Trap | None = None
     written: int = 0
@@ -113,6 +115,7 @@ class AgentProcess:
             registry=world.registry,
             open_async=lambda: cast("AsyncIncarnationStore", _AwaitedStore(store)),
             sources=world.sources,
+            registries=world.registries,
             clock=world.clock,
             stage=self.stage,
         )

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from ares_celery.clock import Clock, SystemClock
 
-__all__ = ["wait_until"]
+__all__ = ["DEFAULT_INTERVAL", "DEFAULT_TIMEOUT", "wait_until"]
 
 T = TypeVar("T")
 

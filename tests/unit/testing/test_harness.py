@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,9 +30,11 @@ from ares_celery import (
     UnknownAgentTypeError,
     agent,
 )
+from ares_celery.agents.resources import RESOURCES
 from ares_celery.store.redis.scripts import SCRIPT_NAMES, Scripts
 from ares_celery.testing import AgentHarness, SentMessage, memory_server
 from tests.unit.testing.agents import Counter, PlainCounter, Totals, stubborn
+from tests.wait import assert_stays
 
 COLOURS = pytest.mark.parametrize("made", [Counter, PlainCounter], ids=["async", "plain"])
 
@@ -484,6 +488,68 @@ def test_state_makes_the_round_trip_through_json() -> None:
         assert harness.state == {"list": [1, 2], "total": 1}
 
 
+def test_what_agents_share_can_be_replaced() -> None:
+    """A model, a tool and an MCP server, for this harness alone; a fallible one is called as in production."""
+
+    class Session:
+        async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
+            return f"{name} of {arguments['repo']}"
+
+    class Asks:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def process(self, ctx: AgentContext, message: str) -> list[Any]:
+            llm = await ctx.resource("harness-llm")
+            paid = await ctx.tool("harness-pay")(order=message)
+            return [llm(message), paid, await ctx.mcp("harness-github").call_tool("issues", {"repo": message})]
+
+    def pay(order: str) -> str:
+        if order == "pears":
+            raise ValueError("no pears")
+        return f"paid {order}"
+
+    shared = {"harness-llm": str.upper}, {"harness-pay": pay}, {"harness-github": Session()}
+    with AgentHarness(Asks, resources=shared[0], tools=shared[1], mcp=shared[2]) as harness:
+        assert harness.ask("apples") == ["APPLES", "paid apples", "issues of apples"]
+        with pytest.raises(AgentFailedError, match="no pears"):
+            harness.ask("pears")
+    with AgentHarness(Asks) as harness, pytest.raises(AgentFailedError, match="harness-llm"):
+        harness.ask("apples")
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["on the loop", "on a thread"])
+def test_what_agents_share_is_opened_once_a_process_and_closed_with_the_harness(*, is_async: bool) -> None:
+    """Also by a process that was killed: nothing stays open when the test ends."""
+    said: list[str] = []
+
+    async def opens() -> AsyncIterator[int]:
+        said.append("open")
+        await asyncio.sleep(5)  # on purpose: simulated time
+        yield 7
+        said.append("closed")
+
+    def opens_plainly() -> Iterator[int]:
+        said.append("open")
+        yield 7
+        said.append("closed")
+
+    RESOURCES.register(f"harness-{is_async}", opens if is_async else opens_plainly)
+
+    class Uses:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def process(self, ctx: AgentContext, message: str) -> Any:
+            return await ctx.resource(f"harness-{is_async}")
+
+    with AgentHarness(Uses) as harness:
+        assert (harness.ask("a"), harness.ask("b"), said) == (7, 7, ["open"])
+        assert harness.now == (5 if is_async else 0)
+        harness.crash()
+        harness.restart()
+        assert (harness.ask("a"), said) == (7, ["open", "open"])
+    assert said == ["open", "open", "closed", "closed"]
+
+
 # -- wrong use --------------------------------------------------------------------------------------------------------
 
 
@@ -522,6 +588,76 @@ def test_code_that_never_waits_is_ended_with_its_stack() -> None:
         with pytest.raises(AgentStuckError, match=r"within 0\.2 real seconds") as caught:
             harness.advance(5)
         assert "in hold" in str(caught.value)
+
+
+def end_for_good(harness: AgentHarness) -> None:
+    """Ends the thread that a hopeless agent has kept."""
+    stage = harness._bench._processes[0].stage
+    if stage.is_loose:
+        assert stage._back.acquire(timeout=10)
+        stage.is_loose = False
+    while not stage.is_over:
+        harness._bench.clock.move_to(harness.now + 1)
+        stage.give_turn(10)
+    stage.join(10)
+
+
+def test_code_that_blocks_outside_of_python_is_named_and_left() -> None:
+    """Nothing can end it; the test goes on at once."""
+    held = threading.Event()
+    harness = AgentHarness(stubborn(lambda: held.wait() and None), patience=0.1)
+    with pytest.raises(AgentStuckError, match="cannot be ended") as caught:
+        harness.advance(5)
+    assert "held.wait()" in str(caught.value)
+    with pytest.raises(AgentStuckError, match="when the test ended"):
+        harness.close()
+    held.set()
+    end_for_good(harness)
+
+
+def hopeless(is_over: threading.Event) -> tuple[type[Totals], type[Totals]]:
+    """Agents that eat whatever would end them, until it is over."""
+
+    class Eats(Totals):
+        async def start(self, ctx: AgentContext) -> None:
+            while not is_over.is_set():
+                with contextlib.suppress(BaseException):
+                    self.total += 1
+                    await asyncio.sleep(1)  # on purpose: simulated time
+
+    class EatsPlainly(Totals):
+        def start(self, ctx: SyncAgentContext) -> None:
+            while not is_over.is_set():
+                with contextlib.suppress(BaseException):
+                    self.total += 1
+                    ctx.sleep(1)
+
+    return Eats, EatsPlainly
+
+
+@pytest.mark.parametrize("colour", [0, 1], ids=["async", "plain"])
+def test_code_that_does_not_end_fails_the_test_and_holds_no_core(colour: int) -> None:
+    """The error says where it is; its thread stands still. What the test says of itself comes first."""
+    is_over = threading.Event()
+    made = hopeless(is_over)[colour]
+    harness = AgentHarness(made)
+    harness.advance(3)
+    with pytest.raises(AgentStuckError, match=r"when the test ended.*\n.*sleep\(1\)"):
+        harness.close()
+    eaten = harness.agent.total
+    assert_stays(lambda: harness.agent.total == eaten, "its code stands still", seconds=0.1)
+    with pytest.raises(LookupError), AgentHarness(made) as other:
+        raise LookupError
+    is_over.set()
+    end_for_good(harness)
+    end_for_good(other)
+
+
+def test_the_kit_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra."""
+    monkeypatch.setitem(sys.modules, "fakeredis", None)
+    with pytest.raises(OperationNotSupportedError, match=r"ares-celery\[testing\]"):
+        AgentHarness(Counter)
 
 
 def test_code_that_emits_without_ever_waiting_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import Store
 from ares_celery.store.redis.store import RedisStore
 from ares_celery.supervision.sweep import Sweeper
+from ares_celery.testing.bystanders import Bystanders
 from ares_celery.testing.clock import ManualClock
 from ares_celery.testing.memory_server import open_memory_store
 from ares_celery.testing.process import AgentProcess, NamingStore, World
@@ -98,6 +99,7 @@ class Bench:
         self.agent_id = AgentId(spec.id)
         self.patience = patience
         self.clock = ManualClock(self._on_wait)
+        self._bystanders = Bystanders(self.clock)
         self.registry = Registry(REGISTRY.upcasters)
         self.instance: Any = None
         self.store: RedisStore = open_memory_store(self.clock, "harness", config)
@@ -171,14 +173,17 @@ class Bench:
                 if condition is None and not (turns and self.failure() is not None):
                     self.clock.move_to(until)
                 return False
-            next_at = process.stage.next_at
+            agent_at, others_at = process.stage.next_at, self._bystanders.next_at
+            next_at = min(agent_at, others_at)
             if next_at > until:
                 self.clock.move_to(until)
                 return bool(condition is not None and condition())
             turns, in_no_time = turns + 1, in_no_time + 1 if next_at <= self.clock.monotonic() else 0
             self._demand_rest(in_no_time, process)
             self.clock.move_to(next_at)
-            self.give_turn(process)
+            if agent_at <= others_at:
+                self.give_turn(process)
+            self._bystanders.settle(self.patience)
 
     def give_turn(self, process: AgentProcess) -> None:
         """One turn. Raises AgentStuckError: it does not come back from it."""
@@ -205,6 +210,8 @@ class Bench:
         for one in self._processes:
             if one.stage.is_here:
                 return one.stage.wait(event, until)
+        if self._bystanders.is_one():
+            return self._bystanders.wait(event, until)
         if process is not None and process.lives:
             self.drive(until, event.is_set)
         self.clock.move_to(until)
@@ -292,6 +299,7 @@ class Bench:
         if self.is_closed:
             return []
         self.is_closed = True
+        self._bystanders.close()
         stuck = [text for process in self._processes if (text := self._end(process))]
         self.store.close()
         return stuck

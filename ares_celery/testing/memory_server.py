@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from hashlib import sha1
 from types import TracebackType
 from typing import Any, Final, Self
@@ -44,14 +45,16 @@ class _TimedDriver:
         self._driver = driver
         self._clock = clock
         self._told = -1
+        self._lock = threading.Lock()
         self._shas: dict[str, str] = {}
 
     def execute_command(self, *args: Any) -> Any:  # noqa: ANN401 - the driver's own signature
         """Sends a command; in scripts and elsewhere the server's time is the clock's."""
         name = args[0]
         if name == "EVALSHA":
-            self._tell()
-            return self._driver.execute_command(name, self._shas.get(args[1], args[1]), *args[2:])
+            with self._lock:
+                self._tell()
+                return self._driver.execute_command(name, self._shas.get(args[1], args[1]), *args[2:])
         if name == "TIME":
             return divmod(self._clock.wall(), 1_000_000)
         if name == "SCRIPT":

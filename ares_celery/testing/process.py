@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, cast
@@ -26,6 +27,7 @@ from ares_celery.runtime.ports import Launcher
 from ares_celery.runtime.shared_things import Registries
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import AgentRead, AsyncIncarnationStore, Committed, DueDeadline, Store
+from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.store.redis.store import RedisStore
 from ares_celery.testing.clock import ManualClock
@@ -262,8 +264,11 @@ class _AwaitedStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
         found = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(getattr(AsyncRedisIncarnationStore, name, None)):
+            # Computes, and asks nobody.
+            return found
 
         async def call(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever the method takes
             await asyncio.sleep(0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import linecache
 import sysconfig
 import traceback
@@ -56,7 +58,11 @@ def _awaited(coroutine: Any) -> Iterator[FrameType]:  # noqa: ANN401 - coroutine
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
         if frame is not None:
             yield frame
-        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+        awaited = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+        if awaited is not None and not hasattr(awaited, "cr_await"):
+            # The step of an async generator does not tell whose it is, but the collector knows.
+            awaited = next(filter(inspect.isasyncgen, gc.get_referents(awaited)), None)
+        coroutine = awaited
 
 
 def _own(frames: Iterator[FrameType]) -> Iterator[FrameType]:

@@ -605,7 +605,11 @@ def end_for_good(harness: AgentHarness) -> None:
 def test_code_that_blocks_outside_of_python_is_named_and_left() -> None:
     """Nothing can end it; the test goes on at once."""
     held = threading.Event()
-    harness = AgentHarness(stubborn(lambda: held.wait() and None), patience=0.1)
+
+    def hold() -> None:
+        held.wait()
+
+    harness = AgentHarness(stubborn(hold), patience=0.1)
     with pytest.raises(AgentStuckError, match="cannot be ended") as caught:
         harness.advance(5)
     assert "held.wait()" in str(caught.value)

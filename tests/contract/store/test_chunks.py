@@ -8,13 +8,19 @@ from typing import Any, cast
 import pytest
 import redis
 
-from ares_celery.errors import AgentNotRunningError, FencedError, MessageIdReusedError, StreamGapError
+from ares_celery.errors import (
+    AgentNotFoundError,
+    AgentNotRunningError,
+    FencedError,
+    MessageIdReusedError,
+    StreamGapError,
+)
 from ares_celery.ids import AgentId
 from ares_celery.model.command import Complete, Delete, Die, Pause, Release, Stop
 from ares_celery.model.message import Chunk, DeadReason, MessageKind
 from ares_celery.model.restart import DeathCause
 from ares_celery.store.base import InboxMessage, Reply
-from ares_celery.store.redis import chunk_calls, letter_calls
+from ares_celery.store.redis import chunk_calls, letter_calls, mailbox
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.store import RedisStore
 from tests.contract.store.acting import AGENT, act, record_of, run, run_namespace, start, take
@@ -103,6 +109,8 @@ def test_a_reader_that_falls_behind_is_told_what_is_gone(
     monkeypatch.setattr(chunk_calls, "MOST_BYTES", 2)
     store.write_chunks(AGENT, fence, message, first=6, pieces=pieces(6))
     assert [seq for seq, _, _ in read(store, 4)] == [5, 6]
+    with pytest.raises(StreamGapError):
+        read(store, 3)
     store.write_chunks(AGENT, fence, message, first=7, pieces=[b'"much more than two"'])
     assert [seq for seq, _, _ in read(store, 6)] == [7]
     raw.delete(Keys(store.namespace, store.config.shards).chunks(AGENT, "m"))
@@ -111,7 +119,9 @@ def test_a_reader_that_falls_behind_is_told_what_is_gone(
     assert (gone.value.first, gone.value.last) == (5, 7)
 
 
-def test_a_stream_whose_caller_left_takes_no_more(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_whose_caller_left_takes_no_more(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, raw: redis.Redis
+) -> None:
     """Told by cancel, or by nobody reading for the lease; a detached one goes on in both cases."""
     fence, message = streaming(store)
     store.write_chunks(AGENT, fence, message, first=1, pieces=pieces(1))
@@ -127,6 +137,14 @@ def test_a_stream_whose_caller_left_takes_no_more(store: RedisStore, monkeypatch
     detached = store.inbox(AGENT)[2]
     store.cancel(AGENT, "d")
     assert store.write_chunks(AGENT, fence, detached, first=1, pieces=pieces(1)) == 1
+    key = Keys(store.namespace, store.config.shards).message(AGENT, "d")
+    assert raw.hget(key, "left") is None
+    act(store, Complete(fence=fence))
+    act(store, Delete())
+    run(store)
+    raw.hset(key, "detached", "0")
+    store.cancel(AGENT, "d")
+    assert raw.hget(key, "left") is None, "it was its deleted namesake's"
 
 
 def test_who_reads_is_there(store: RedisStore, raw: redis.Redis) -> None:
@@ -139,8 +157,10 @@ def test_who_reads_is_there(store: RedisStore, raw: redis.Redis) -> None:
     assert int(seen) > store.server_time() - 5_000_000
 
 
-def test_readers_learn_that_the_agent_rests(store: RedisStore) -> None:
+def test_readers_learn_that_the_agent_rests(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, also while they wait; what is stored is read first."""
+    # So that no look of their own comes before the mark.
+    monkeypatch.setattr(mailbox, "BLOCK_MS", 4_000)
     fence, message = streaming(store)
     store.write_chunks(AGENT, fence, message, first=1, pieces=pieces(1))
     raised: list[Exception] = []
@@ -154,7 +174,7 @@ def test_readers_learn_that_the_agent_rests(store: RedisStore) -> None:
     reader = threading.Thread(target=wait)
     reader.start()
     act(store, Complete(fence=fence))
-    reader.join(5)
+    reader.join(3)
     assert [error.state for error in raised] == ["completed"]  # type: ignore[attr-defined]
     assert [seq for seq, _, _ in read(store)] == [1]
 
@@ -174,6 +194,46 @@ def test_a_message_begins_once_an_incarnation(store: RedisStore) -> None:
     heir = take(store, record_of(store).epoch, claimer="t2").record.fence
     assert [(message.body, message.began) for message in store.take(AGENT, heir, begin=2)] == [("c", 1), ("d", 0)]
     assert [(message.body, message.began) for message in store.take(AGENT, heir)] == [("c", 1), ("d", 0)]
+
+
+def test_what_is_given_back_was_not_begun(store: RedisStore) -> None:
+    """By the incarnation that began it, and by no other."""
+    fence = run(store)
+    for name in ("a", "b", "c"):
+        store.send(AGENT, name, message_id=name, wants_reply=False)
+    first, second, third = store.take(AGENT, fence, begin=3)
+    store.give_back(AGENT, fence, [third.entry])
+    store.reply(AGENT, fence, first, Reply("a"), then=second.entry)
+    act(store, Die(epoch=record_of(store).epoch, reason="killed", cause=DeathCause.LOST, proof=True))
+    with pytest.raises(FencedError):
+        store.give_back(AGENT, fence, [second.entry])
+    heir = take(store, record_of(store).epoch, claimer="t2").record.fence
+    store.give_back(AGENT, heir, [second.entry, third.entry])
+    assert [(message.body, message.began) for message in store.take(AGENT, heir)] == [("b", 1), ("c", 0)]
+
+
+def test_who_waits_for_a_paused_agent_learns_that_it_is_gone(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once."""
+    monkeypatch.setattr(mailbox, "BLOCK_MS", 4_000)
+    fence = run(store)
+    store.send(AGENT, 1, message_id="m", wants_reply=True)
+    act(store, Pause())
+    act(store, Release(fence=fence))
+    raised: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            store.wait_reply(AGENT, "m", timeout=10)
+        except AgentNotFoundError as error:
+            raised.append(error)
+
+    caller = threading.Thread(target=wait)
+    caller.start()
+    act(store, Delete())
+    caller.join(3)
+    assert len(raised) == 1
 
 
 def test_a_message_that_is_given_up_on_is_kept_with_its_reason(store: RedisStore, raw: redis.Redis) -> None:

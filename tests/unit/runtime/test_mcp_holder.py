@@ -271,6 +271,17 @@ def _mcp_error(code: int) -> Exception:
 class ClosedResourceError(Exception): ...
 
 
+def _late_inside_the_client() -> BaseException:
+    """A builtin TimeoutError that passed through the library's code."""
+    scope: dict[str, Any] = {"__name__": "mcp.client.session"}
+    exec("def wait():\n    raise TimeoutError", scope)  # noqa: S102 - the text here
+    try:
+        scope["wait"]()
+    except TimeoutError as error:
+        return error
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("error", "is_lost"),
     [
@@ -283,6 +294,7 @@ class ClosedResourceError(Exception): ...
         (ClosedResourceError(), True),
         (MCPConnectionLostError(server="s"), True),
         (TimeoutError(), False),
+        (_late_inside_the_client(), False),
         (ValueError(), False),
         (FencedSignal(), False),
     ],

@@ -293,6 +293,18 @@ async def test_nothing_is_opened_once_the_process_ends(world: World) -> None:
     await world.close()
 
 
+async def test_one_that_is_closed_before_its_first_step_says_so_too(world: World) -> None:
+    """Nobody waits for an owner that never began."""
+    world.add("llm")
+    waiting = asyncio.create_task(_of(world, "llm"))
+    await asyncio.sleep(0)
+    world.things._begun["llm"].ask_to_close()
+    with pytest.raises(WorkerResourceError, match="closed while it opened"):
+        await waiting
+    assert world.log == []
+    assert await world.ctx.resource("llm") == "llm()"
+
+
 async def test_one_that_is_not_awaited_says_so(world: World) -> None:
     """The mistake that everybody makes once."""
     world.add("llm")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 from ares_celery.agents.contract import Agent, StatefulAgent
+from ares_celery.agents.sharing import MCPHandle
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -25,6 +27,7 @@ from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.tool_calls import AsyncToolCall
 from ares_celery.store.base import AsyncIncarnationStore
 
 __all__ = ["AsyncContext"]
@@ -51,8 +54,23 @@ class AsyncContext(BaseContext):
         self._store = store
         self._woken = asyncio.Event()
         self._emitting = asyncio.Lock()
-        access = AsyncAccess(shared or things_without_loop(), self._tool_caller())
-        self.resource, self.tool, self.mcp = access.resource, access.tool, access.mcp
+        self._shared = shared
+
+    @cached_property
+    def _access(self) -> AsyncAccess:
+        return AsyncAccess(self._shared or things_without_loop(), self._tool_caller(), self._alive)
+
+    def resource(self, which: Any, /) -> Awaitable[Any]:  # noqa: ANN401 - a name or a function
+        """Something that all agents of this process share, once it is awaited."""
+        return self._access.resource(which)
+
+    def tool(self, which: Any, /) -> AsyncToolCall:  # noqa: ANN401 - as above
+        """A registered tool, to be called."""
+        return self._access.tool(which)
+
+    def mcp(self, name: str, /) -> MCPHandle:
+        """The connection to an MCP server that this process shares."""
+        return self._access.mcp(name)
 
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; called on the loop."""

@@ -23,23 +23,28 @@ class AsyncAccess:
     Args:
         things: What the process shares.
         caller: The incarnation, as it calls tools.
+        alive: Awaited before each use: waits while the incarnation is suspended, raises once it is over. So nothing
+            outside is touched by one that another has followed.
     """
 
-    def __init__(self, things: SharedThings, caller: ToolCaller) -> None:
+    def __init__(
+        self, things: SharedThings, caller: ToolCaller, alive: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._things = things
         self._caller = caller
+        self._alive = alive or _always
 
     def resource(self, which: Any, /) -> Awaitable[Any]:  # noqa: ANN401 - a name or a function
         """See :meth:`Sharing.resource`."""
-        return _Shared(self._things, which)
+        return _Shared(self._things, which, self._alive)
 
     def tool(self, which: Any, /) -> AsyncToolCall:  # noqa: ANN401 - as above
         """See :meth:`Sharing.tool`."""
-        return AsyncToolCall(self._things.tool(which), self._caller)
+        return AsyncToolCall(self._things.tool(which), self._caller, self._alive)
 
     def mcp(self, name: str, /) -> _MCPHandle:
         """See :meth:`Sharing.mcp`."""
-        return _MCPHandle(self._things.mcp(name))
+        return _MCPHandle(self._things.mcp(name), self._alive)
 
 
 class SyncAccess:
@@ -49,20 +54,30 @@ class SyncAccess:
         things: What the process shares.
         caller: The incarnation, as it calls tools.
         look: Called while something is waited for; raises once the incarnation is over.
+        alive: Called before each use; see :class:`AsyncAccess`. Default: ``look``.
     """
 
-    def __init__(self, things: SharedThings, caller: ToolCaller, look: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        things: SharedThings,
+        caller: ToolCaller,
+        look: Callable[[], None],
+        alive: Callable[[], None] | None = None,
+    ) -> None:
         self._things = things
         self._caller = caller
         self._look = look
+        self._alive = alive or look
 
     def resource(self, which: Any, /) -> Any:  # noqa: ANN401 - a name or a function
         """See :meth:`SyncSharing.resource`."""
+        self._alive()
         return self._things.resource_in_thread(which, self._look)
 
     def tool(self, which: Any, /) -> SyncToolCall:  # noqa: ANN401 - as above
         """See :meth:`SyncSharing.tool`."""
-        return SyncToolCall(self._things.tool(which), self._caller, on_loop=self._on_loop, look=self._look)
+        tool = self._things.tool(which)
+        return SyncToolCall(tool, self._caller, on_loop=self._on_loop, look=self._look, alive=self._alive)
 
     def mcp(self, name: str, /) -> _SyncMCPHandle:
         """See :meth:`SyncSharing.mcp`."""
@@ -72,6 +87,7 @@ class SyncAccess:
         return self._things.loop().submit(coroutine)
 
     def _run(self, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - any answer
+        self._alive()
         running: Future[Opened | Failed] = self._on_loop(outcome_of(function, *args))
         try:
             outcome = wait_in_thread(running, None, self._look, self._caller.clock)
@@ -84,12 +100,17 @@ class SyncAccess:
 class _Shared:
     """A resource that is awaited; whoever forgets to is told so."""
 
-    def __init__(self, things: SharedThings, which: object) -> None:
+    def __init__(self, things: SharedThings, which: object, alive: Callable[[], Awaitable[None]]) -> None:
         self._things = things
         self._which = which
+        self._alive = alive
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._things.resource(self._which).__await__()
+        return self._get().__await__()
+
+    async def _get(self) -> Any:  # noqa: ANN401 - whatever its function yields
+        await self._alive()
+        return await self._things.resource(self._which)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - there is none
         if name.startswith(_HIDDEN):
@@ -102,14 +123,17 @@ class _Shared:
 class _MCPHandle:
     """Implements :class:`~ares_celery.agents.sharing.MCPHandle`."""
 
-    def __init__(self, holder: MCPHolder | GivenSession) -> None:
+    def __init__(self, holder: MCPHolder | GivenSession, alive: Callable[[], Awaitable[None]]) -> None:
         self._holder = holder
+        self._alive = alive
         self.name = holder.name
 
     async def tools(self) -> list[Any]:
+        await self._alive()
         return await self._holder.tools()
 
     async def session(self) -> Any:  # noqa: ANN401 - whatever the library gives
+        await self._alive()
         return await self._holder.session()
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -117,6 +141,7 @@ class _MCPHandle:
             raise AttributeError(name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any method
+            await self._alive()
             return await self._holder.call(name, args, kwargs)
 
         return call
@@ -142,6 +167,10 @@ class _SyncMCPHandle:
             return self._run(self._holder.call, name, args, kwargs)
 
         return call
+
+
+async def _always() -> None:
+    """Nobody can be over."""
 
 
 def things_without_loop() -> SharedThings:

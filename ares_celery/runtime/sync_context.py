@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
 from ares_celery.agents.contract import Agent, StatefulAgent
+from ares_celery.agents.sharing import SyncMCPHandle
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -26,6 +28,7 @@ from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.tool_calls import SyncToolCall
 from ares_celery.store.base import Store
 
 __all__ = ["SyncContext"]
@@ -56,8 +59,24 @@ class SyncContext(BaseContext):
         self._emitting = False
         self._called_at = clock.monotonic()
         self._waiting = False
-        access = SyncAccess(shared or things_without_loop(), self._tool_caller(), self._look_up)
-        self.resource, self.tool, self.mcp = access.resource, access.tool, access.mcp
+        self._shared = shared
+
+    @cached_property
+    def _access(self) -> SyncAccess:
+        things = self._shared or things_without_loop()
+        return SyncAccess(things, self._tool_caller(), self._look_up, self._alive)
+
+    def resource(self, which: Any, /) -> Any:  # noqa: ANN401 - a name or a function
+        """Something that all agents of this process share."""
+        return self._access.resource(which)
+
+    def tool(self, which: Any, /) -> SyncToolCall:  # noqa: ANN401 - as above
+        """A registered tool, to be called."""
+        return self._access.tool(which)
+
+    def mcp(self, name: str, /) -> SyncMCPHandle:
+        """The connection to an MCP server that this process shares."""
+        return self._access.mcp(name)
 
     def silence(self) -> float:
         """Seconds since the agent's code last called the context; none while it waits in a call. From any thread."""

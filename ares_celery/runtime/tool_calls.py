@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import itertools
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -87,14 +87,25 @@ class _ToolCall:
 
 
 class AsyncToolCall(_ToolCall):
-    """Implements :class:`~ares_celery.agents.sharing.ToolCall` for async agents."""
+    """Implements :class:`~ares_celery.agents.sharing.ToolCall` for async agents.
+
+    Args:
+        tool: What is called.
+        caller: Who calls.
+        alive: Awaited first; raises once the incarnation is over.
+    """
+
+    def __init__(self, tool: Tool, caller: ToolCaller, alive: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(tool, caller)
+        self._alive = alive
 
     def with_options(self, *, timeout: timedelta | float | str | None) -> Self:
         """The same tool with another limit for a call."""
-        return type(self)(self._with_timeout(timeout), self._caller)
+        return type(self)(self._with_timeout(timeout), self._caller, self._alive)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the tool takes and gives
         """Calls it; see :class:`~ares_celery.agents.sharing.ToolCall`."""
+        await self._alive()
         caller, step = self._caller, self._caller.next_step(self.tool)
         if step is not None:
             await _on_thread(caller.tell, step)
@@ -134,6 +145,7 @@ class SyncToolCall(_ToolCall):
         caller: Who calls.
         on_loop: Runs a coroutine on the process's event loop.
         look: Called now and then while a call is waited for; may raise.
+        alive: Called first; raises once the incarnation is over.
     """
 
     def __init__(
@@ -143,17 +155,21 @@ class SyncToolCall(_ToolCall):
         *,
         on_loop: Callable[[Coroutine[Any, Any, Any]], Future[Any]],
         look: Callable[[], None],
+        alive: Callable[[], None],
     ) -> None:
         super().__init__(tool, caller)
         self._on_loop = on_loop
         self._look = look
+        self._alive = alive
 
     def with_options(self, *, timeout: timedelta | float | str | None) -> Self:
         """The same tool with another limit for a call."""
-        return type(self)(self._with_timeout(timeout), self._caller, on_loop=self._on_loop, look=self._look)
+        tool, caller = self._with_timeout(timeout), self._caller
+        return type(self)(tool, caller, on_loop=self._on_loop, look=self._look, alive=self._alive)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the tool takes and gives
         """Calls it; see :class:`~ares_celery.agents.sharing.ToolCall`."""
+        self._alive()
         caller, step = self._caller, self._caller.next_step(self.tool)
         caller.tell(step)
         began = caller.clock.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from ares_celery.agents.mcp_servers import mcp_server
 from ares_celery.agents.resources import worker_resource
 from ares_celery.agents.tools import tool
+from ares_celery.errors import FencedSignal
 from ares_celery.model.agent import AgentSpec
 from ares_celery.plugins.bus import PluginBus
 from ares_celery.plugins.tools import ToolPlugin
@@ -93,6 +94,51 @@ class Breaker:
     async def process(self, ctx: Any, message: str) -> None: ...
 
 
+@tool("it-mark")
+def mark(agent_id: str) -> None:
+    """Leaves a trace outside."""
+    LOG.append(f"{agent_id} marked")
+
+
+class Stubborn:
+    """Async: goes on after it was told that it is over."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def start(self, ctx: Any) -> None:
+        while True:
+            try:
+                await ctx.sleep(0.02)
+            except BaseException:
+                LOG.append(f"{self.agent_id} is over")
+                for use in (ctx.tool("it-mark")(self.agent_id), ctx.mcp("it-github").tools(), ctx.resource("it-llm")):
+                    with suppress(FencedSignal):
+                        await use
+                raise
+
+
+class PlainStubborn:
+    """Plain: the same."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def start(self, ctx: Any) -> None:
+        while True:
+            try:
+                ctx.sleep(0.02)
+            except BaseException:
+                LOG.append(f"{self.agent_id} is over")
+                with suppress(FencedSignal):
+                    ctx.tool("it-mark")(self.agent_id)
+                with suppress(FencedSignal):
+                    ctx.mcp("it-github").tools()
+                with suppress(FencedSignal):
+                    ctx.resource("it_words")
+                raise
+
+
 class PlainAsker:
     """Plain: the same, but for what lives on the loop."""
 
@@ -170,3 +216,14 @@ def test_a_lost_connection_is_no_charged_death_and_the_next_life_has_a_new_one(r
     assert (found.restarts, found.charged) == (1, 0)
     wait_until(lambda: runtime.events("b", "found"), "the answer of the new connection")
     assert LOG == ["github connected", "github disconnected", "github connected"]
+
+
+@pytest.mark.parametrize("factory", [Stubborn, PlainStubborn], ids=["async", "plain"])
+def test_an_incarnation_that_is_over_touches_nothing_outside(runtime: Runtime, factory: type[Any]) -> None:
+    """Another may have followed it: tools, servers and resources are refused to it as writes are."""
+    runtime.register("stubborn", factory)
+    runtime.manager.start_agent(AgentSpec(id="s", type="stubborn"), wait="running", timeout=8)
+    runtime.manager.stop_agent("s", force=True)
+    wait_until(lambda: LOG, "the agent to learn of it")
+    wait_until(lambda: not runtime.host.hosted(), "the incarnation to end")
+    assert LOG == ["s is over"]

@@ -427,7 +427,7 @@ def test_a_plain_agent_that_waits_is_ended_when_its_incarnation_is(plain_world: 
 
     plain_world.registry.register("db", slow)
     with pytest.raises(FencedSignal):
-        SyncAccess(plain_world.things, CALLER, fenced).resource("db")
+        SyncAccess(plain_world.things, CALLER, fenced, lambda: None).resource("db")
     may_open.set()
     assert plain_world.ctx.resource("db") == "there"
 

@@ -207,7 +207,7 @@ def test_a_plain_agent_whose_incarnation_is_over_waits_no_longer(world: World) -
 
     world.tools.register("fetch", fetch)
     with pytest.raises(FencedSignal):
-        SyncAccess(world.things, ToolCaller("a", "t", SystemClock()), fenced).tool("fetch")()
+        SyncAccess(world.things, ToolCaller("a", "t", SystemClock()), fenced, lambda: None).tool("fetch")()
     assert ended.wait(5)
 
 

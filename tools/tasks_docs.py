@@ -43,7 +43,7 @@ OTHERS: Final = """
 
 | task | parameters | result | what it does |
 |---|---|---|---|
-| `ares.notify_agent_dead` | `agent_id`, `reason`, `epoch=null`, `actor=""` | null | Reports a death. |
+| `ares.notify_agent_dead` | `agent_id`, `reason`, `epoch=null`, `actor`, `op` | null | Reports a death. |
 | `ares.health_check` | none | counts of what it did | One sweep; what beat sends. |
 
 ## Agents queue

@@ -19,7 +19,16 @@ from ares_celery.errors import OperationNotSupportedError
 from ares_celery.manager import AgentHandle, CoreManager
 from ares_celery.model.agent import RuntimeState
 
-__all__ = ["CONTROLS", "LONGEST_WAIT", "WITHOUT_TASK", "Control", "ControlTask", "add_control_tasks", "parameters_of"]
+__all__ = [
+    "CONTROLS",
+    "LONGEST_WAIT",
+    "WITHOUT_TASK",
+    "Control",
+    "ControlTask",
+    "add_control_tasks",
+    "bind",
+    "parameters_of",
+]
 
 Call = Callable[[CoreManager, ControlPorts, Mapping[str, Any]], Any]
 
@@ -263,7 +272,7 @@ def call_control(
         StoreUnavailableError: The store did not answer in time; the same call again is safe.
         AresError: What the method raises.
     """
-    given = _bind(control, args, kwargs)
+    given = bind(control, args, kwargs)
     takes = parameters_of(control)
     ports = wiring.control_ports
     with ports.hurry.within(LONGEST_WAIT):
@@ -287,7 +296,12 @@ def parameters_of(control: Control) -> Mapping[str, inspect.Parameter]:
     return {name: one for name, one in taken.items() if name not in {"self", *control.fixed}}
 
 
-def _bind(control: Control, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind(control: Control, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by name.
+
+    Raises:
+        OperationNotSupportedError: They do not fit; it names which, and those that do.
+    """
     takes = parameters_of(control)
     # What would make the task wait is left out without a word, so that a call for a Manager works here, too.
     named = {name: value for name, value in kwargs.items() if name not in control.fixed}
@@ -295,9 +309,10 @@ def _bind(control: Control, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
         return dict(inspect.Signature(list(takes.values())).bind(*args, **named).arguments)
     except TypeError as error:
         unknown, missing = sorted(set(named) - set(takes)), _missing(takes, args, named)
+        problems = [f"{name} is unknown" for name in unknown] + [f"{name} is missing" for name in missing]
         raise OperationNotSupportedError(
             operation=f"task {TASK_PREFIX}{control.method}",
-            reason=f"its arguments do not fit: {error}; it takes {', '.join(takes) or 'none'}",
+            reason=f"its arguments do not fit: {', '.join(problems) or error}; it takes {', '.join(takes) or 'none'}",
             field=(unknown or missing or [""])[0],
             takes=list(takes),
         ) from error

@@ -10,6 +10,7 @@ import os
 import re
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,19 +96,17 @@ def test_ten_reports_of_one_death_at_once_resurrect_once(fleet: Fleet) -> None:
     fleet.until_ticks("a", 30)
     epoch, together = fleet.info("a").epoch, threading.Barrier(10)
 
-    def report(number: int) -> None:
+    def report(number: int) -> str | None:
         together.wait()
         known = epoch if number % 2 else None
-        if number < 5:
-            fleet.manager.notify_agent_dead("a", f"report {number}", epoch=known)
-        else:
-            fleet.send("ares.notify_agent_dead", "a", f"report {number}", known, queue=SUPERVISION)
+        if number >= 5:
+            return fleet.send("ares.notify_agent_dead", "a", f"report {number}", known, queue=SUPERVISION)
+        fleet.manager.notify_agent_dead("a", f"report {number}", epoch=known)
+        return None
 
-    threads = [threading.Thread(target=report, args=(number,)) for number in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    with ThreadPoolExecutor(10) as pool:
+        sent = [task for task in pool.map(report, range(10)) if task is not None]
+    assert [fleet.result(task) for task in sent] == [None] * 5
 
     fleet.until("a", "running", incarnation=2)
     assert_stays(lambda: fleet.info("a").restarts == 1, "one restart", seconds=2)

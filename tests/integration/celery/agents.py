@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from threading import Event as Flag
 
 from ares_celery.agents.context import AgentContext, SyncAgentContext
 from ares_celery.agents.registry import agent
 from ares_celery.model.event import Event
+from ares_celery.model.message import StreamResult
 
 
 @agent("counter")
@@ -120,3 +122,20 @@ class Parent:
         ctx.emit("parent.started", {"pid": child.pid, "own": os.getpid()})
         while not ctx.stop_requested:
             ctx.sleep(0.05)
+
+
+@agent("talker")
+class Talker:
+    """Answers in pieces, and fails in the middle when it is told to."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process_stream(self, ctx: AgentContext, message: dict[str, int]) -> AsyncIterator[object]:
+        for number in range(message["pieces"]):
+            if number == message.get("fails_at"):
+                problem = "lost the thread"
+                raise ValueError(problem)
+            yield {"piece": number}
+            await ctx.sleep(0.02)
+        yield StreamResult({"pieces": message["pieces"]})

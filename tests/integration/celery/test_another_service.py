@@ -20,7 +20,8 @@ def test_the_code_of_the_page_works_where_the_package_is_not_installed(tmp_path:
     """Start, wait, ask, read in pieces, follow, be refused, stop."""
     code = "\n\n".join(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE))
     with RedisServer() as server, CeleryFleet(server, "ares", tmp_path) as fleet:
-        fleet.worker("all", ("agents", "supervision", "control"))
+        # Commands in pool children here, in threads elsewhere.
+        fleet.worker("all", ("agents", "supervision", "control"), pool="prefork", slots=4)
         service = tmp_path / "service"
         service.mkdir()
         urls = {"BROKER_URL": server.url, "RESULT_URL": server.url}

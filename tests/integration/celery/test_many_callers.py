@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from kombu import Connection
 
-from ares_celery import AgentAlreadyRegisteredError, AgentSpec, AresError, OperationNotSupportedError
+from ares_celery import AgentAlreadyRegisteredError, AgentFailedError, AgentSpec, AresError, OperationNotSupportedError
 from tests.fleet import CONTROL, SUPERVISION, Process
 from tests.integration.celery.fleet import AGENTS_ONLY, CeleryFleet
 from tests.integration.celery.test_celery_words import watching
@@ -194,6 +194,35 @@ def test_one_message_that_comes_five_times_at_once_acts_once(crowd: Crowd) -> No
     crowd.fleet.until("doubled", "running")
     entries = crowd.send("ares.audit", "doubled").get(timeout=20)
     assert [entry["operation"] for entry in entries] == ["start"]
+
+
+def test_an_answer_in_pieces_is_read_by_task(crowd: Crowd) -> None:
+    """Each piece once and in order, the result last; what the agent raises in the middle comes after the pieces."""
+    crowd.fleet.start("talker", "talker")
+    pieces, error = stream(crowd, {"pieces": 20})
+    assert error is None
+    assert [chunk["seq"] for chunk in pieces] == list(range(1, 22))
+    assert [chunk["data"] for chunk in pieces] == [{"piece": n} for n in range(20)] + [{"pieces": 20}]
+    assert [chunk["final"] for chunk in pieces] == [False] * 20 + [True]
+    pieces, error = stream(crowd, {"pieces": 5, "fails_at": 3})
+    assert [chunk["data"] for chunk in pieces] == [{"piece": n} for n in range(3)]
+    assert isinstance(error, AgentFailedError)
+    assert (error.type, error.error) == ("ValueError", "lost the thread")
+    assert "in process_stream" in error.traceback
+
+
+def stream(crowd: Crowd, message: Any) -> tuple[list[dict[str, Any]], AresError | None]:
+    """Reads a whole stream by task, as the documentation says; what was read, and what it ended with."""
+    message_id, read = uuid.uuid4().hex, list[dict[str, Any]]()
+    assert crowd.send("ares.process_stream", "talker", message, message_id).get(timeout=20) == {"pending": message_id}
+    while not (read and read[-1]["final"]):
+        after = read[-1]["seq"] if read else 0
+        try:
+            found = crowd.send("ares.read_chunks", "talker", message_id, after).get(timeout=20)
+        except AresError as error:
+            return read, error
+        read += found.get("chunks", [])
+    return read, None
 
 
 LEAVES = """

@@ -19,6 +19,7 @@ from ares_celery.celery_app.client import Manager as WholeManager
 from ares_celery.celery_app.control_ports import ControlPorts, LateListener, wait_politely
 from ares_celery.celery_app.control_tasks import CONTROLS, WITHOUT_TASK, Control, as_json, call_control, parameters_of
 from ares_celery.celery_app.factory import create_app
+from ares_celery.celery_app.supervision_tasks import epoch_of
 from ares_celery.celery_app.wiring import Wiring, wiring_of
 from ares_celery.config import ProcessSettings
 from ares_celery.errors import (
@@ -150,6 +151,31 @@ def test_whatever_json_an_argument_is_the_answer_is_json_or_an_error_of_ours(con
             except AresError as error:
                 refused.append((str(error), json.dumps(error.args[0], allow_nan=False)))
     assert all(text for text, _ in refused)
+
+
+@pytest.mark.parametrize(("given", "epoch"), [(None, None), (7, 7), ("1795976170953320", 1_795_976_170_953_320)])
+def test_a_report_names_an_epoch_as_number_or_text(given: object, epoch: int | None) -> None:
+    """Some languages cannot hold so large a number."""
+    assert epoch_of(given) == epoch
+
+
+@pytest.mark.parametrize("given", [True, 1.5, "seven", "", "9" * 17, [], {}])
+def test_a_report_of_no_epoch_is_refused(given: object) -> None:
+    """It would be taken for one of an incarnation that never was, and be ignored."""
+    with pytest.raises(InvalidSettingError, match=r"epoch=.*leave it out"):
+        epoch_of(given)
+
+
+def test_a_report_with_arguments_that_do_not_fit_is_refused(wiring: Wiring) -> None:
+    """By name, as a command is."""
+    task: Any = wiring.app.tasks["ares.notify_agent_dead"]
+    with pytest.raises(InvalidSettingError, match="epoch='x'"):
+        task.run("a", "seen dead", "x")
+    with pytest.raises(OperationNotSupportedError, match=r"do not fit: reason is missing; it takes agent_id") as one:
+        task.run("a")
+    assert one.value.field == "reason"
+    with pytest.raises(OperationNotSupportedError, match="agent is unknown, agent_id is missing"):
+        task.run(agent="a", reason="x")
 
 
 def test_a_message_that_comes_twice_is_heard_once(wiring: Wiring) -> None:

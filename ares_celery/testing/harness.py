@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
@@ -214,7 +214,7 @@ class AgentHarness(AgentView):
 
     def stream(
         self, message: object, *, timeout: timedelta | float | str = TIMEOUT, message_id: str = ""
-    ) -> Iterator[Chunk]:
+    ) -> Generator[Chunk]:
         """Asks the agent and yields its answer in pieces; the last one is final and carries the result.
 
         The agent runs while the next piece is waited for. It may crash and be restarted between two of them. Leaving
@@ -233,7 +233,7 @@ class AgentHarness(AgentView):
         self._bench.store.send(self._bench.agent_id, message, message_id=asked, wants_reply=True, stream=True)
         return self._chunks(asked, limit)
 
-    def _chunks(self, asked: str, limit: float) -> Iterator[Chunk]:
+    def _chunks(self, asked: str, limit: float) -> Generator[Chunk]:
         bench, seq, is_over = self._bench, 0, False
 
         def look() -> tuple[Chunk, ...] | None:

@@ -57,6 +57,7 @@ from ares_celery import (
     worker_resource,
     worker_snapshot_store,
 )
+from ares_celery.testing import AgentHarness, AresRuntime, SentMessage, wait_until
 
 
 @agent("typed")
@@ -265,3 +266,24 @@ def talk(manager: Manager) -> None:
     pieces: tuple[Chunk, ...] = manager.read_chunks("a", "m2", after_seq=1, timeout=timedelta(seconds=1))
     letters: list[DeadLetter] = manager.dead_letters("a", limit=5)
     assert pieces or letters[0].reason is DeadReason.POISON
+
+
+def try_out(ares_runtime: AresRuntime) -> None:
+    """The testing kit."""
+    with AgentHarness("counter", "a", {"step": 2}, settings={"shards": 2}, tools={"pay": print}) as harness:
+        event: Event = harness.run_until("counter.ticked", count=3, timeout="1h")
+        total: int = harness.run_until(lambda: len(harness.events))
+        harness.crash(before="counter.ticked")
+        harness.restart(Typed)
+        answer: object = harness.ask({"ask": "total"}, timeout=timedelta(seconds=5))
+        words = [chunk.data for chunk in harness.stream("hello")]
+        sent: list[SentMessage] = harness.sent
+        info: AgentInfo = harness.info
+        assert event.version < total
+        assert (answer or words or sent) is not None
+        assert info.state
+    manager: Manager = ares_runtime.manager
+    found: AgentInfo = ares_runtime.until("a", AgentState.RUNNING, incarnation=2)
+    pid: int = ares_runtime.kill_worker(replace=False)
+    assert wait_until(lambda: manager.get_agent(found.id))
+    assert pid

@@ -109,7 +109,7 @@ def test_a_reader_that_leaves_ends_the_stream(made: type[Any]) -> None:
     with AgentHarness(made) as harness:
         chunks = harness.stream("to be or not to be")
         next(chunks)
-        chunks.close()  # type: ignore[attr-defined]
+        chunks.close()
         harness.advance(60)
         assert harness.agent.ended == "cut"
         assert len(harness.agent.said) < 4

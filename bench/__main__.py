@@ -6,7 +6,7 @@ import argparse
 import json
 import statistics
 
-from bench import append, density, failover, messages, recovery, start, subscribe, sweep
+from bench import append, async_callers, density, failover, importing, messages, recovery, start, subscribe, sweep
 from tests.redis_server import RedisServer
 
 
@@ -37,6 +37,7 @@ def short() -> dict[str, float]:
         "failover_child_ms_p50": round(failover.child_killed(5).p50, 1),
         "failover_worker_ms_p50": round(failover.worker_killed(3).p50, 1),
         "failover_lease_ms_p99": round(failover.by_lease(3).p99, 1),
+        "import_ms": round(importing.import_cost(3)["import ares_celery"].p50, 1),
         "process_vs_ping": round(messages.round_trip(300).ratio, 2),
         "start_vs_noop": round(start.start_cost(20).ratio, 2),
         "agent_kb": round(dense.agent_kb, 1),
@@ -72,6 +73,13 @@ def full() -> None:
         f"2,000 agents × {messages.RATE} chunks/s for 10 s: {streamed.chunks} of {streamed.wanted}, latency (ms) "
         f"{streamed.latency}, Redis {streamed.redis_percent:.0f} % of a core"
     )
+    asked = async_callers.many_callers()
+    print(
+        f"1,000 coroutines ask at once (ms): {asked.times}; all in {asked.seconds:.2f} s, lost {asked.lost}, "
+        f"{asked.connections} connections"
+    )
+    for name, imported in importing.import_cost().items():
+        print(f"{name} (ms): {imported}")
     cost = start.start_cost(100)
     print(f"no-op task (ms): {cost.noop}\nagent start (ms): {cost.start}\nratio {cost.ratio:.2f}")
     grown = sweep.sweep_growth(100, 100_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -19,7 +20,16 @@ import pytest
 from celery import Celery
 from typing_extensions import override
 
-from ares_celery import AgentSpec, EventStoreClosedError, Manager, RuntimeConfig, StoreUnavailableError
+from ares_celery import (
+    AgentInfo,
+    AgentSpec,
+    AsyncManager,
+    EventStoreClosedError,
+    Manager,
+    OperationNotSupportedError,
+    RuntimeConfig,
+    StoreUnavailableError,
+)
 from tests.fleet import ROOT, Fleet, Process
 from tests.hosting import FAST
 from tests.redis_server import RedisServer
@@ -221,6 +231,70 @@ def _in_child(manager: Manager, number: int, folder: Path) -> None:
         (folder / f"child-{number}.log").write_text(repr(error))
     finally:
         os._exit(code)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_that_was_forked_beside_a_running_loop_has_loops_of_its_own(
+    redis_server: RedisServer, running: Manager
+) -> None:
+    """An AsyncManager that waits in one thread's loop while another thread forks; both go on."""
+    manager = AsyncManager(redis_url=redis_server.url, namespace=running.namespace)
+    waiting, done = threading.Event(), list[AgentInfo]()
+
+    async def wait() -> None:
+        await manager.start_agent(AgentSpec(id="parent", type="ticker"))
+        waits = asyncio.create_task(manager.wait_for("parent", {"stopped"}, timeout=30))
+        await asyncio.sleep(0)
+        waiting.set()
+        done.append(await waits)
+        await manager.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(wait(),))
+    thread.start()
+    assert waiting.wait(20)
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover - the child says by its exit code
+        code = 1
+        try:
+            asyncio.run(_in_child_loop(manager))
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    running.stop_agent("parent", wait=False)
+    thread.join(20)
+    assert [info.id for info in done] == ["parent"]
+    assert {info.id for info in running.list_agents()} == {"parent", "child"}
+
+
+async def _in_child_loop(manager: AsyncManager) -> None:
+    mine = _sockets()
+    async with asyncio.timeout(20):
+        await manager.start_agent(AgentSpec(id="child", type="ticker"))
+        assert (await manager.wait_for("child", {"starting", "registered"}, timeout=10)).id == "child"
+        assert mine <= _sockets()
+        await manager.close()
+        assert mine <= _sockets()
+
+
+def test_ports_that_were_taken_before_are_refused_on_a_loop_too(running: Manager) -> None:
+    """The guard stands before each call of the store, not before the properties alone."""
+    events, snapshots, checkpoints = running.events, running.snapshots, running.checkpoints
+    subscription = events.subscribe()
+
+    async def misuse() -> None:
+        for call in (
+            lambda: events.read("a"),
+            lambda: snapshots.load("a"),
+            lambda: checkpoints.list_executions("a"),
+            lambda: subscription.poll(1),
+        ):
+            with pytest.raises(OperationNotSupportedError, match="AsyncManager"):
+                call()
+
+    asyncio.run(misuse())
+    assert events.read("a") == ()
+    subscription.close()
 
 
 def _sockets() -> set[str]:

@@ -352,7 +352,7 @@ def test_one_object_serves_loop_after_loop_and_leaves_nothing(redis_server: Redi
                 await manager.start_agent(AgentSpec(id=agent_id, type="echo"), wait="running")
         # Left open on purpose.
         subscription = await manager.events.subscribe()
-        stream = manager.process_stream("streams", 1_000, timeout=10)
+        stream = manager.process_stream("streams", 1_000, timeout=5)
         await anext(stream)
         answer = await manager.process("echo-1", "hello", timeout=10) if not first else None
         assert not subscription.closed

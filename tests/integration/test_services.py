@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from kombu import pools
 from typing_extensions import override
 
 from ares_celery import (
@@ -214,6 +216,19 @@ def test_a_fork_in_the_middle_of_calls_shares_nothing(running: Manager, tmp_path
     assert len([one for one in known if one.startswith("busy")]) == sum(count)
 
 
+def test_a_child_lets_go_of_nothing_of_its_parents(running: Manager, tmp_path: Path) -> None:
+    """No other thread's frames keep them: what was inherited is kept on purpose, and the parent goes on with it."""
+    running.start_agent(AgentSpec(id="before", type="ticker"))
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover - the child says by its exit code
+        _in_child(running, 0, tmp_path)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, (tmp_path / "child-0.log").read_text()
+    before = _sockets()
+    running.start_agent(AgentSpec(id="after", type="ticker"))
+    assert _sockets() == before
+    assert {info.id for info in running.list_agents()} == {"before", "after", *(f"child-0-{n}" for n in range(5))}
+
+
 def _in_child(manager: Manager, number: int, folder: Path) -> None:
     """Starts agents in a forked child and ends it."""
     code = 1
@@ -222,6 +237,7 @@ def _in_child(manager: Manager, number: int, folder: Path) -> None:
         for n in range(5):
             manager.start_agent(AgentSpec(id=f"child-{number}-{n}", type="ticker"))
         # Nothing of the parent's was let go of or put in the place of something else.
+        gc.collect()
         assert mine <= _sockets()
         assert len(_sockets() - mine) >= 2  # the store's and the broker's
         manager.close()
@@ -272,6 +288,7 @@ async def _in_child_loop(manager: AsyncManager) -> None:
     async with asyncio.timeout(20):
         await manager.start_agent(AgentSpec(id="child", type="ticker"))
         assert (await manager.wait_for("child", {"starting", "registered"}, timeout=10)).id == "child"
+        gc.collect()
         assert mine <= _sockets()
         await manager.close()
         assert mine <= _sockets()
@@ -308,6 +325,19 @@ def _sockets() -> set[str]:
         if name.startswith("socket:"):
             found.add(name)
     return found
+
+
+def test_a_manager_owns_its_connections_to_the_broker(redis_server: RedisServer, running: Manager) -> None:
+    """They are in no pool that others use, and closed with it: those of another one of the same broker go on."""
+    running.start_agent(AgentSpec(id="one", type="ticker"))
+    shared, before = len(pools.producers), _sockets()
+    with Manager(redis_url=redis_server.url, namespace=running.namespace) as other:
+        other.start_agent(AgentSpec(id="two", type="ticker"))
+        assert len(_sockets() - before) >= 2
+    assert _sockets() == before
+    assert len(pools.producers) == shared
+    running.start_agent(AgentSpec(id="three", type="ticker"))
+    assert _sockets() == before
 
 
 def test_thirty_two_threads_share_one_manager(running: Manager) -> None:

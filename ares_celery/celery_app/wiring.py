@@ -262,7 +262,8 @@ class Wiring:
 def keep_briefly(backend: Any) -> Any:  # noqa: ANN401 - any of Celery's backends
     """Has what a backend stores expire after an hour, where the backend does that; its caller may be gone for good."""
     for name in ("expires", "failure_expires"):
-        kept: object = getattr(backend, name, COMMAND_RESULT_EXPIRES)
+        # Older versions of Celery keep failures as long as all others, and have no word for them.
+        kept: object = getattr(backend, name, "")
         if kept is None or isinstance(kept, (int, float)):
             setattr(backend, name, min(int(kept or COMMAND_RESULT_EXPIRES), COMMAND_RESULT_EXPIRES))
     return backend

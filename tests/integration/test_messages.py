@@ -543,3 +543,14 @@ def test_subscriptions_of_callers_see_matches_only_and_go_on_elsewhere(
     rest, lost = done.stdout.rsplit(" ", 1)
     assert (first, int(lost)) == (list(range(10)), 0)
     assert sorted(ast.literal_eval(rest)) == [-1, *range(10, 40)]
+
+
+def test_more_callers_wait_than_a_pool_for_short_calls_holds(runtime: Runtime) -> None:
+    """A hundred threads ask an agent that takes its time: each gets its answer."""
+    begin(runtime, Slow, "s")
+    callers = [waiting(runtime, "s", f"m{number}") for number in range(100)]
+    wait_until(lambda: len(runtime.store.inbox("s", limit=200)) == 100, "all to have asked", timeout=15)  # type: ignore[arg-type]
+    LET_GO.update(f"m{number}" for number in range(100))
+    for thread, _ in callers:
+        thread.join(15)
+    assert sorted(got[0] for _, got in callers) == sorted(LET_GO)  # type: ignore[type-var]

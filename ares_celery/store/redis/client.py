@@ -169,6 +169,12 @@ class GuardedClient(RedisClient):
         self._guard()
         return super().run_many(calls)
 
+    @override
+    def run_pair(self, first: Call[Any], second: Call[T]) -> T | None:
+        """See :meth:`RedisClient.run_pair`."""
+        self._guard()
+        return super().run_pair(first, second)
+
 
 class AsyncRedisClient:
     """Runs calls on one event loop."""

@@ -17,7 +17,7 @@ from typing_extensions import override
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.store.redis.urls import StoreUrl, Topology, parse_store_url, redact
 
-__all__ = ["MOST_CONNECTIONS", "AsyncDriver", "Borrowed", "Connector", "Driver"]
+__all__ = ["MOST_CONNECTIONS", "MOST_WAITING", "AsyncDriver", "Borrowed", "Connector", "Driver"]
 
 #: Seconds until a server that does not answer counts as unreachable; a healthy one answers in milliseconds.
 SOCKET_TIMEOUT: Final = 5.0
@@ -27,6 +27,10 @@ CONNECT_TIMEOUT: Final = 2.0
 HEALTH_CHECK_INTERVAL: Final = 30
 #: Connections of one process: its threads share them, and wait for one when all are in use.
 MOST_CONNECTIONS: Final = 32
+
+
+#: Connections of one process that wait on the server for answers: each thread that asks an agent holds one meanwhile.
+MOST_WAITING: Final = 256
 
 
 class Driver(Protocol):

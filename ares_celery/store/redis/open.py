@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ares_celery.clock import Clock
 from ares_celery.config import ProcessSettings, RuntimeConfig
-from ares_celery.store.redis.connections import MOST_CONNECTIONS, Connector
+from ares_celery.store.redis.connections import MOST_CONNECTIONS, MOST_WAITING, Connector
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.hurry import Hurry, InHurry
 from ares_celery.store.redis.store import Drivers, RedisStore
@@ -44,7 +44,7 @@ def open_store(
     connector = Connector.to(settings.redis_url)
     drivers = Drivers(
         main=connector.driver(),
-        waiting=connector.driver(),
+        waiting=connector.driver(connections=MOST_WAITING),
         listener=lambda: connector.driver(connections=1),
         asynchronous=connector.async_driver,
     )
@@ -73,7 +73,7 @@ def open_hurried_store(
 
     drivers = Drivers(
         main=driver(MOST_CONNECTIONS),
-        waiting=driver(MOST_CONNECTIONS),
+        waiting=driver(MOST_WAITING),
         listener=lambda: driver(1),
         asynchronous=connector.async_driver,
     )

@@ -191,16 +191,21 @@ class Wiring:
         with self._lock:
             if self._result_backend is None:
                 found = self.app.backend
-                if "RedisBackend" not in {kind.__name__ for kind in type(found).__mro__}:
+                if not _is_redis(found):
                     return found
                 self._result_backend = found
             return self._result_backend
 
     @property
     def control_backend(self) -> Any:  # noqa: ANN401 - any of Celery's backends
-        """Where the results of commands go: as those of the app, but for an hour at most, whatever the app says."""
+        """Where the results of commands go: as those of the app, but in Redis for an hour at most, whatever that says.
+
+        Other backends forget by other means than a time for each result, and may be no use to two threads at once.
+        """
         with self._lock:
             if self._control_backend is None:
+                if not _is_redis(found := self.app.backend):
+                    return found
                 # Another one than the app's, which keeps the app's own time; its type stubs do not know how.
                 app: Any = self.app
                 self._control_backend = keep_briefly(app._get_backend())  # noqa: SLF001 - as above
@@ -257,6 +262,10 @@ class Wiring:
         if record is None or record.epoch != epoch or record.hosted:
             return
         CeleryLauncher(self.app, self.namespace).launch(nudge_for(record, fresh=True))
+
+
+def _is_redis(backend: object) -> bool:
+    return "RedisBackend" in {kind.__name__ for kind in type(backend).__mro__}
 
 
 def keep_briefly(backend: Any) -> Any:  # noqa: ANN401 - any of Celery's backends

@@ -569,3 +569,21 @@ def test_tls_is_what_kombu_makes_of_it() -> None:
     assert aliased("rediss://a/0", asked)[1]["ssl"] == asked["ssl"]
     for url in ("amqp://a//", "redis://a;amqp://b", None, "ares-redis://a", 7):
         assert aliased(url, {"x": 1}) == (url, {"x": 1})
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", [None, "rpc://", "cache+memory://", "redis://127.0.0.1:1/4"])
+def test_results_go_where_the_app_has_them(backend: str | None) -> None:
+    """One connection for all agents of a process, and a time of their own for commands, only where that is Redis."""
+    app = make_app({"result_backend": backend, "result_expires": 86400, "redis_socket_connect_timeout": 1})
+    add_agents(app)
+    own: Any = app.backend
+    tasks: Mapping[str, Any] = app.tasks
+    agents, commands = tasks["ares.run_agent"].backend, tasks["ares.stats"].backend
+    assert type(agents) is type(commands) is type(own)
+    if backend is not None and backend.startswith("redis"):
+        assert (agents.expires, commands.expires, own.expires) == (86400, 3600, 86400)
+    else:
+        assert agents is commands is own

@@ -6,6 +6,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -203,6 +204,9 @@ def test_their_tasks_are_as_they_were() -> None:
         name: getattr(plain.tasks["shop.sum"], name) for name in names
     }
     assert set(guest.tasks) - set(plain.tasks) == OUR_TASKS
+    # A worker lists the modules of all tasks in the setting `include`.
+    modules = [{type(task).__module__ for task in app.tasks.values()} for app in (plain, guest)]
+    assert modules[0] == modules[1]
     assert not any(isinstance(guest.tasks[name], Their) for name in OUR_TASKS)
 
 
@@ -473,6 +477,7 @@ def test_a_worker_of_our_queues_gets_what_it_needs(redis_app: Celery, caplog: py
     assert connection.as_uri() == "redis://:**@127.0.0.1:1/3"
     assert (connection.transport_options or {})["socket_timeout"] == 10.0
     assert redis_app.conf.worker_disable_prefetch is True
+    assert redis_app.conf.broker_channel_error_retry is False
     assert redis_app.conf.broker_url == "redis://:secret@127.0.0.1:1/3"
     assert wiring_of(redis_app).services is not None
     assert "this worker reads mail beside the queues of agents" in caplog.text
@@ -539,6 +544,7 @@ def test_brokers_that_are_no_redis_are_left_alone() -> None:
     worker = Worker(app)
     prepare_guest_worker(worker, "shop")
     assert app.conf.worker_disable_prefetch is False
+    assert app.conf.broker_channel_error_retry is True
     assert worker.prefetch_multiplier == 1
 
 
@@ -581,9 +587,14 @@ def test_results_go_where_the_app_has_them(backend: str | None) -> None:
     add_agents(app)
     own: Any = app.backend
     tasks: Mapping[str, Any] = app.tasks
-    agents, commands = tasks["ares.run_agent"].backend, tasks["ares.stats"].backend
+    agents: Any = tasks["ares.run_agent"].backend
+    commands: Any = tasks["ares.stats"].backend
     assert type(agents) is type(commands) is type(own)
+    with ThreadPoolExecutor(1) as thread:
+        elsewhere = thread.submit(lambda: tasks["ares.run_agent"].backend).result()
     if backend is not None and backend.startswith("redis"):
+        assert elsewhere is agents
         assert (agents.expires, commands.expires, own.expires) == (86400, 3600, 86400)
     else:
         assert agents is commands is own
+        assert elsewhere is not own

@@ -99,6 +99,9 @@ class AsyncContext(BaseContext):
             await self._refuse(StopSignal())
         await self.settle()
         until = self._clock.monotonic() + seconds
+        if seconds <= 0 or self._should_stop():
+            # Let the loop turn although nothing is waited for: a sleep is where others get their turn.
+            await asyncio.sleep(0)
         while not self._should_stop():
             left = until - self._clock.monotonic()
             if left <= 0:
@@ -109,9 +112,6 @@ class AsyncContext(BaseContext):
                     await self._woken.wait()
             except TimeoutError:
                 break
-        else:
-            # Let the loop turn although nothing was waited for: a sleep is where others get their turn.
-            await asyncio.sleep(0)
         await self._alive()
 
     async def snapshot(self) -> bool:

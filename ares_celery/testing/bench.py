@@ -45,7 +45,7 @@ __all__ = ["ACTOR", "Bench"]
 #: Who asks, in events and audit.
 ACTOR: Final = "test"
 #: Turns of an agent that never waits: beyond, simulated time cannot go on.
-_MOST_TURNS: Final = 100_000
+_MOST_TURNS: Final = 10_000
 #: Simulated seconds between two looks at an agent that is asked to end.
 _ENDING_LOOK: Final = 0.5
 #: Looks until an incarnation runs, and until one has ended; each is at a deadline, so these many are a bug of ours.

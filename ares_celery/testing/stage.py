@@ -25,6 +25,8 @@ __all__ = ["Stage", "SteppedLoop"]
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+#: Turns in a row in which a loop found something to do; after so many of them the test has a look.
+_RESTLESS: Final = 50
 #: Real seconds between two looks at work that the agent gave to threads of the loop's executor.
 _OUTSIDE_LOOK: Final = 0.01
 #: Real seconds for a thread to come to its end after an exception was thrown into it, and how often that is tried.
@@ -141,6 +143,7 @@ class _ParkingSelector(selectors.DefaultSelector):
         super().__init__()
         self._stage = stage
         self._clock = clock
+        self._restless = 0
         #: Calls in the loop's executor, which take real time: the simulated one stands still for them.
         self.outside = 0
 
@@ -148,7 +151,13 @@ class _ParkingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         found = super().select(0)
         if found or (timeout is not None and timeout <= 0):
+            self._restless += 1
+            if self._restless >= _RESTLESS:
+                # It turns without waiting for anything: the test is to have a look all the same.
+                self._restless = 0
+                self._stage.park(self._clock.monotonic())
             return found
+        self._restless = 0
         while self.outside and not found:
             found = super().select(_OUTSIDE_LOOK)
         if found:

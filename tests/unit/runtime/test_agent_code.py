@@ -186,3 +186,26 @@ def test_a_state_is_stored_as_json_would_give_it_back() -> None:
         harness.crash()
         harness.restart()
         assert json.dumps(harness.agent.state) == '[1, {"two": null}]'
+
+
+def test_a_sleep_of_no_time_lets_others_have_their_turn() -> None:
+    """Messages, and the other agents of the process: one that only sleeps for 0 seconds does not hold the loop."""
+
+    class Restless:
+        def __init__(self, agent_id: str) -> None:
+            self.turns = 0
+
+        async def start(self, ctx: AgentContext) -> None:
+            while not ctx.stop_requested:
+                self.turns += 1
+                await ctx.sleep(0)
+
+        async def process(self, ctx: AgentContext, message: object) -> object:
+            return message
+
+    with AgentHarness(Restless, patience=2) as harness:
+        assert harness.ask("hello") == "hello"
+        assert harness.now == 0
+        harness.stop()
+        assert harness.info.state == "stopped"
+        assert harness.agent.turns > 1

@@ -17,6 +17,9 @@ from ares_celery import (
     AgentSpec,
     AgentState,
     AresError,
+    AsyncAgentHandle,
+    AsyncManager,
+    AsyncSubscription,
     AuditEntry,
     CheckpointEnvelope,
     Chunk,
@@ -266,6 +269,29 @@ def talk(manager: Manager) -> None:
     pieces: tuple[Chunk, ...] = manager.read_chunks("a", "m2", after_seq=1, timeout=timedelta(seconds=1))
     letters: list[DeadLetter] = manager.dead_letters("a", limit=5)
     assert pieces or letters[0].reason is DeadReason.POISON
+
+
+async def from_a_loop() -> None:
+    """The same names, awaited."""
+    async with AsyncManager.connect(namespace="shop", redis_url="redis://h/0") as manager:
+        handle: AsyncAgentHandle = await manager.start_agent(AgentSpec(id="a", type="typed"), wait="running", timeout=5)
+        info: AgentInfo = await handle.info()
+        lives: int = await handle.incarnation
+        answer: object = await manager.process("a", {"ask": 1}, timeout=timedelta(seconds=5), message_id="m1")
+        stream = await manager.process_stream("a", "words", detached=True)
+        async for chunk in stream:
+            piece: Chunk = chunk
+            assert piece.seq
+        async with manager.events.subscribe(EventFilter(streams={"a"})) as followed:
+            subscription: AsyncSubscription = followed
+            async for event in followed:
+                found: Event = event
+                assert found.version, subscription.cursor
+        config: RuntimeConfig = await manager.config
+        events: tuple[Event, ...] = await manager.events.read("a", ReadOptions(limit=5))
+        assert lives == info.incarnation
+        assert answer or events
+        assert config.shards
 
 
 def try_out(ares_runtime: AresRuntime) -> None:

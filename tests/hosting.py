@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
 from ares_celery.agents.registry import Registry
+from ares_celery.celery_app.control_ports import ControlPorts
 from ares_celery.clock import SystemClock
 from ares_celery.config import ProcessSettings, RuntimeConfig
 from ares_celery.manager import CoreManager
@@ -58,6 +60,11 @@ class Runtime:
         self.host = self.new_host()
         contact = ContactWindow(self.config.lease_ttl)
         self.sweeper = Sweeper(self.store, self.committer, self.config, contact=contact)
+
+    @cached_property
+    def control_ports(self) -> ControlPorts:
+        """What commands by task go through, over this runtime's own store."""
+        return ControlPorts(lambda _: (self.store, self.committer))
 
     def new_host(self, registry: Registry | None = None) -> ProcessHost:
         """A host as another process would have it, perhaps with agent types of its own."""

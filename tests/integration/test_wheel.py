@@ -64,4 +64,5 @@ def test_the_installed_wheel_works_beside_a_foreign_workers_package(wheel: Path,
 
     assert "Usage: ares" in usage
     assert run(python, "-c", "import workers; print(workers.OWNER)", folder=tmp_path).strip() == "somebody else"
-    assert not run(python, "-c", "import ares_celery.testing.pytest_plugin", folder=tmp_path)
+    found = "from importlib.util import find_spec; print(find_spec('ares_celery.testing.pytest_plugin').name)"
+    assert run(python, "-c", found, folder=tmp_path).strip() == "ares_celery.testing.pytest_plugin"

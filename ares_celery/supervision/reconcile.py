@@ -45,6 +45,8 @@ class Reconciler:
         self._generation = -1
         self._look_at = 0.0
         self._waiting: list[AgentId] = []
+        #: Another look at all is due: some shard may not have heard of the change when its agents were looked at.
+        self._again = False
 
     @property
     def is_busy(self) -> bool:
@@ -75,11 +77,17 @@ class Reconciler:
         self._look_at = self._clock.monotonic() + _LOOK_INTERVAL
         if generation != self._generation:
             self.begin()
-            self._generation = generation
+            self._generation, self._again = generation, True
+        elif self._again and not self._waiting:
+            # The change reaches one shard after the other. An agent that was looked at, or made, before its shard had
+            # heard of it would not be looked at again.
+            self._again = False
+            self.begin()
 
     def _reconcile(self, page: Sequence[AgentId]) -> int:
         changed = 0
         for agent_id, read in zip(page, self._store.read_many(page), strict=True):
+            self._again = self._again or read.generation < self._generation
             if not _differs(read):
                 continue
             try:

@@ -423,6 +423,6 @@ def error_from_wire(data: Mapping[str, Any]) -> AresError:
 
     Example:
         >>> error_from_wire({"code": "agent_not_found", "agent_id": "a"})
-        AgentNotFoundError({'code': 'agent_not_found', 'agent_id': 'a', 'message': "agent 'a' does not exist; ...
+        AgentNotFoundError(agent_id='a')
     """
     return _tree(AresError).get(str(data.get("code")), AresError)(data)

@@ -15,7 +15,7 @@ from tests.wait import wait_until
 
 
 class Channel:
-    """A driver and its subscription in one: gives payloads, or raises, in turn."""
+    """A driver, its subscription and its connection in one: gives payloads, or raises, in turn."""
 
     def __init__(self, *turns: bytes | Exception) -> None:
         self._turns = list(turns)
@@ -29,14 +29,23 @@ class Channel:
     def close(self) -> None:
         pass
 
-    def get_message(self, timeout: float) -> dict[str, Any] | None:
+    @property
+    def connection(self) -> Channel:
+        return self
+
+    def can_read(self, timeout: float) -> bool:
         if not self._turns:
             threading.Event().wait(0.01)
-            return None
+        return bool(self._turns)
+
+    def check_health(self) -> None:
+        pass
+
+    def read_response(self) -> list[bytes]:
         turn = self._turns.pop(0)
         if isinstance(turn, Exception):
             raise turn
-        return {"type": "message", "data": turn}
+        return [b"message", b"hints", turn]
 
 
 @pytest.mark.parametrize("bad", [b"\xff\xfe", ValueError("a bug of the driver"), OSError("gone")], ids=repr)

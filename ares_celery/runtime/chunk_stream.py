@@ -153,18 +153,19 @@ class OpenStreams:
 
     def __init__(self) -> None:
         """Begins without a thread."""
+        self._never = threading.Event()
+        self._begin_anew()
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """In a forked child: the parent's streams are the parent's, its thread is not here, its lock may be held."""
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[ChunkStream] = weakref.WeakSet()
-        self._never = threading.Event()
-        self._pid = 0
         self._is_running = False
 
     def watch(self, stream: ChunkStream, clock: Clock) -> None:
         """Says from now on that this stream is read, until it is over or dropped."""
         with self._lock:
-            if self._pid != os.getpid():
-                # In a forked child: the parent's streams are the parent's, and its thread is not here.
-                self._streams, self._is_running, self._pid = weakref.WeakSet(), False, os.getpid()
             self._streams.add(stream)
             is_idle, self._is_running = not self._is_running, True
         if is_idle:
@@ -193,3 +194,6 @@ def _show_presence(stream: ChunkStream) -> None:
     except AresError as error:
         # Whoever reads it learns the same; a store that is away ends nobody's stream for seconds.
         log.debug("stream %s: %s", stream.message_id, error)
+    except Exception:
+        # A bug of ours: the other streams of this process must not lose their signs over it.
+        log.exception("stream %s: no sign that it is read could be given", stream.message_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
@@ -87,6 +87,7 @@ class AgentHarness(AgentView):
         resources: Mapping[str, Any] | None = None,
         tools: Mapping[str, Callable[..., Any]] | None = None,
         mcp: Mapping[str, Any] | None = None,
+        missing: Iterable[str] = (),
         patience: float = PATIENCE,
     ) -> None:
         """Starts the agent; it runs to where it first waits or emits, and no further.
@@ -102,6 +103,8 @@ class AgentHarness(AgentView):
             resources: What ``ctx.resource(name)`` gives, by name, instead of what is registered.
             tools: Functions that ``ctx.tool(name)`` calls instead.
             mcp: Sessions that ``ctx.mcp(name)`` talks to instead.
+            missing: Ids of agents that do not exist: a ``ctx.send`` to one raises AgentNotFoundError. All others are
+                taken to be there.
             patience: Real seconds that the agent's code may run on without waiting; raise it to use a debugger.
 
         Raises:
@@ -115,6 +118,7 @@ class AgentHarness(AgentView):
         sources = StateSources(memory, snapshot_store)
         super().__init__(Bench(chosen, runtime, sources=sources, instead=instead, patience=patience))
         self._asked = 0
+        self.missing.update([missing] if isinstance(missing, str) else missing)
         try:
             self._bench.use(name, factory)
             self._bench.manager.start_agent(chosen, actor=ACTOR)

@@ -14,7 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from ares_celery.agents.registry import Registry
-from ares_celery.errors import FencedError, FencedSignal
+from ares_celery.errors import AgentNotFoundError, FencedError, FencedSignal
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.command import MarkRunning
 from ares_celery.model.event import Event, NewEvent, ReadOptions
@@ -80,6 +80,7 @@ class World:
     launcher: Launcher
     registries: Registries
     sent: list[SentMessage] = field(default_factory=list[SentMessage])
+    missing: set[str] = field(default_factory=set[str])
     trap: Trap | None = None
     written: int = 0
 
@@ -255,6 +256,8 @@ class _ProcessStore(NamingStore):
             self._world.store.send(agent_id, body, message_id=message_id, **options)
             return
         data, _ = encode_json(body, what=f"message {message_id!r}", agent_id=agent_id)
+        if agent_id in self._world.missing:
+            raise AgentNotFoundError(agent_id=agent_id)
         self._world.sent.append(SentMessage(agent_id, decode_json(data), message_id))
 
 

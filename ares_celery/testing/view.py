@@ -86,6 +86,11 @@ class AgentView:
         return list(self._bench.world.sent)
 
     @property
+    def missing(self) -> set[str]:
+        """Ids of agents that do not exist, for the test to change; a message to any other is in :attr:`sent`."""
+        return self._bench.world.missing
+
+    @property
     def manager(self) -> CoreManager:
         """The agent's manager, for what has no method here. Its waits are in simulated time."""
         return self._bench.manager

@@ -423,8 +423,17 @@ def test_the_service_and_the_script_of_the_page_work_as_printed(fleet: Fleet, pr
         for _ in range(2):
             asked = request(at, "POST", "/tellers/ben/ask", {"say": "hello"}, **{"Idempotency-Key": "once"})
             assert asked == (200, {"says": "Ben heard hello"})
+        too_long = {"Idempotency-Key": "k" * 2_000}
         reused = request(at, "POST", "/tellers/ben/ask", {"say": "other"}, **{"Idempotency-Key": "once"})
         assert (reused[0], reused[1]["code"]) == (409, "message_id_reused")
+        wrong = [
+            request(at, "PUT", "/tellers/no%20id?name=Ben"),
+            request(at, "POST", "/tellers/ben/ask", {}, **too_long),
+        ]
+        assert [(status, body["code"]) for status, body in wrong] == [
+            (422, "invalid_agent_id"),
+            (422, "invalid_setting"),
+        ]
         missing = request(at, "GET", "/tellers/nobody/tell?text=a")
         assert (missing[0], missing[1]["code"]) == (404, "agent_not_found")
         assert _told(at, "/tellers/ben/tell?text=once+upon+a+time") == [

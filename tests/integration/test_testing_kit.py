@@ -46,7 +46,7 @@ def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
     """As printed: a unit test without a server, and one with real workers."""
     write_page(pytester)
     result = pytester.runpytest_subprocess(*STRICT, "-v")
-    result.assert_outcomes(passed=8)
+    result.assert_outcomes(passed=9)
 
 
 @pytest.mark.integration

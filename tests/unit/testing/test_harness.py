@@ -17,6 +17,7 @@ from typing_extensions import override
 from ares_celery import (
     AgentContext,
     AgentFailedError,
+    AgentNotFoundError,
     AgentNotRunningError,
     AgentParkedError,
     AgentStuckError,
@@ -697,3 +698,21 @@ def test_a_closed_harness_says_so() -> None:
     harness.close()
     with pytest.raises(OperationNotSupportedError, match="closed"):
         harness.advance(1)
+
+
+def test_a_message_to_an_agent_that_is_missing_raises_as_in_production() -> None:
+    """Only while the test says that it is missing; all others are taken to be there."""
+
+    class Tells(Totals):
+        async def process(self, ctx: AgentContext, message: str) -> str:
+            try:
+                await ctx.send(message, "hello")
+            except AgentNotFoundError as error:
+                return str(error.fields["agent_id"])
+            return "sent"
+
+    with AgentHarness(Tells, missing=["b"]) as harness:
+        assert [harness.ask("b"), harness.ask("c")] == ["b", "sent"]
+        harness.missing.clear()
+        assert harness.ask("b") == "sent"
+        assert [sent.agent_id for sent in harness.sent] == ["c", "b"]

@@ -34,7 +34,7 @@ from ares_celery.model.command import Command, IfExists
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
-from ares_celery.runtime.callers import apply_asked, as_shown, me
+from ares_celery.runtime.callers import apply_asked, as_shown, check_flags, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.groups import Groups
 from ares_celery.runtime.handle import AgentHandle
@@ -258,8 +258,9 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             op: Operation id; default a fresh one.
 
         Raises:
-            AgentNotFoundError.
+            AgentNotFoundError. InvalidSettingError: ``force`` is neither True nor False.
         """
+        check_flags(force=force)
         checked = check_agent_id(agent_id)
         who = actor or me()
         self._apply(checked, commands.Stop(reason=reason, actor=who, force=force), op)
@@ -369,8 +370,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             OperationNotSupportedError: ``accept_loss`` for another cause. InvalidSettingError: It is neither True nor
                 False.
         """
-        if not isinstance(cast("object", accept_loss), bool):
-            raise InvalidSettingError(field="accept_loss", value=repr(accept_loss), problem="use True or False")
+        check_flags(accept_loss=accept_loss)
         command = commands.Unpark(reason=reason or "unpark", actor=actor or me(), accept_loss=accept_loss)
         self._apply(check_agent_id(agent_id), command, op)
 
@@ -399,6 +399,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             AgentNotRunningError: Nothing hosts it. OperationNotSupportedError: Its process hosts others too (their ids
             are in field ``co_tenants``), or runs on another machine.
         """
+        check_flags(force=force)
         why = (reason, actor or me())
         return kill_hosting_process(self._ports.store, self.config, check_agent_id(agent_id), force=force, why=why)
 

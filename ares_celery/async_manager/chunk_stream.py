@@ -189,7 +189,7 @@ class AsyncChunkStream(AsyncIterator[Chunk]):
         if found[-1].final:
             self._end()
 
-    async def _read(self) -> tuple[Chunk, ...]:
+    async def _read(self) -> tuple[Chunk, ...] | None:
         """Reads; while the store is away, again and again until the time for a chunk is over."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout

@@ -12,9 +12,10 @@ from ares_celery.errors import ProcessTimeoutError, StoreUnavailableError, error
 from ares_celery.ids import AgentId
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.message import Chunk, DeadLetter
+from ares_celery.runtime.callers import check_flags
 from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
-from ares_celery.runtime.messages import LETTERS, check_flags, check_seq, checked_ids
+from ares_celery.runtime.messages import LETTERS, check_seq, checked_ids
 from ares_celery.store.base import Reply
 from ares_celery.store.messages import AsyncMailbox
 
@@ -113,7 +114,7 @@ class AsyncMessages:
         checked, sent = checked_ids(agent_id, message_id)
         after = check_seq(after_seq)
         seconds = parse_duration(timeout).total_seconds()
-        return await (await self._mailbox()).read_chunks(checked, sent, after=after, timeout=seconds)
+        return await (await self._mailbox()).read_chunks(checked, sent, after=after, timeout=seconds) or ()
 
     async def dead_letters(self, agent_id: str | None = None, *, limit: int = LETTERS) -> list[DeadLetter]:
         """Messages that were given up on, of one agent or of all, newest first."""

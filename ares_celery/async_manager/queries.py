@@ -11,7 +11,7 @@ from ares_celery.ids import check_agent_id
 from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.info import agent_info
-from ares_celery.runtime.waiting import known_states, timed_out
+from ares_celery.runtime.waiting import awaited_states, timed_out
 
 __all__ = ["AsyncQueries"]
 
@@ -47,7 +47,7 @@ class AsyncQueries:
         Raises:
             WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
         """
-        checked, wanted = check_agent_id(agent_id), frozenset(known_states(states))
+        checked, wanted = check_agent_id(agent_id), awaited_states(states)
         limit = parse_duration(timeout).total_seconds()
         access, watch = await self._calls.access(), await self._calls.watch()
         until = self._calls.clock.monotonic() + limit

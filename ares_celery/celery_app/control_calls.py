@@ -24,8 +24,8 @@ from ares_celery.model.event import Event, EventFilter, ReadOptions
 from ares_celery.model.execution import Execution
 from ares_celery.model.message import Chunk
 from ares_celery.model.snapshot import Snapshot
-from ares_celery.runtime.callers import as_shown, check_texts
-from ares_celery.runtime.messages import check_flags, checked_ids
+from ares_celery.runtime.callers import as_shown, check_flags, check_texts
+from ares_celery.runtime.messages import check_seq, checked_ids
 
 __all__ = [
     "MOST_OF_A_PAGE",
@@ -82,14 +82,17 @@ def process_stream(manager: CoreManager, ports: ControlPorts, given: Given) -> A
     return {"pending": message_id}
 
 
-def read_chunks(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401 - JSON
-    """The chunks that are there, or the message id to ask again with."""
-    agent_id, message_id, after = given["agent_id"], given["message_id"], given.get("after_seq", 0)
+def read_chunks(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401, ARG001 - JSON
+    """The chunks that are there, none behind the end, or the message id to ask again with."""
+    check_texts(message_id=given["message_id"])
+    agent_id, message_id = checked_ids(given["agent_id"], given["message_id"])
+    after = check_seq(given.get("after_seq", 0))
 
     def look(limit: timedelta) -> tuple[Chunk, ...]:
-        found = manager.read_chunks(agent_id, message_id, after, timeout=limit)
-        if not found:
-            raise ProcessTimeoutError(agent_id=agent_id, message_id=message_id, timeout=limit.total_seconds())
+        seconds = limit.total_seconds()
+        found = ports.store.read_chunks(agent_id, message_id, after=after, timeout=seconds)
+        if found is None:
+            raise ProcessTimeoutError(agent_id=agent_id, message_id=message_id, timeout=seconds)
         return found
 
     try:
@@ -100,6 +103,7 @@ def read_chunks(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:
 
 def cancel_stream(manager: CoreManager, ports: ControlPorts, given: Given) -> None:  # noqa: ARG001 - as the others
     """Ends a stream whose caller leaves."""
+    check_texts(message_id=given["message_id"])
     agent_id, message_id = checked_ids(given["agent_id"], given["message_id"])
     ports.store.cancel(agent_id, message_id)
 
@@ -207,7 +211,7 @@ def get_execution(manager: CoreManager, ports: ControlPorts, given: Given) -> An
     execution_id, agent_id = check_execution_id(given["execution_id"]), _known(manager, given)
     found = manager.checkpoints.load(agent_id, execution_id)
     if found is None:
-        raise ExecutionNotFoundError(agent_id=agent_id, execution_id=execution_id)
+        raise ExecutionNotFoundError(agent_id=agent_id, execution=execution_id)
     return {**_execution(found), "checkpoint": found.envelope}
 
 

@@ -65,7 +65,7 @@ def _process_stream(agent_id: str, message: object, message_id: str = "", detach
 
 
 def _read_chunks(agent_id: str, message_id: str, after_seq: int = 0) -> None:
-    """The pieces behind ``after_seq``. A stream that nobody reads for some seconds ends, unless it is detached."""
+    """The pieces behind ``after_seq``, none behind the end. What nobody reads for long ends, unless it is detached."""
 
 
 def _cancel_stream(agent_id: str, message_id: str) -> None:
@@ -279,7 +279,7 @@ def call_control(
         manager = CoreManager(ports)
         if "actor" in takes:
             given["actor"] = given.get("actor") or f"task {task_id}"
-        if "message_id" in takes and given.get("message_id") in (None, ""):
+        if _may_lack(takes, "message_id") and given.get("message_id") in (None, ""):
             # Of a message that comes twice the agent hears once, too.
             given["message_id"] = task_id
         if control.call is not None:
@@ -287,6 +287,10 @@ def call_control(
         if "op" in takes:
             given["op"] = given.get("op") or task_id
         return getattr(manager, control.method)(**given, **control.fixed)
+
+
+def _may_lack(takes: Mapping[str, inspect.Parameter], name: str) -> bool:
+    return name in takes and takes[name].default is not inspect.Parameter.empty
 
 
 def parameters_of(control: Control) -> Mapping[str, inspect.Parameter]:

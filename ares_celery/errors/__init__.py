@@ -29,6 +29,7 @@ from ares_celery.errors.executions import (
 from ares_celery.errors.messages import (
     MailboxFullError,
     MessageIdReusedError,
+    MessageNotFoundError,
     MessagePoisonedError,
     ProcessTimeoutError,
     StreamCancelledError,
@@ -99,6 +100,7 @@ __all__ = [
     "MCPServerError",
     "MailboxFullError",
     "MessageIdReusedError",
+    "MessageNotFoundError",
     "MessagePoisonedError",
     "NamespaceMismatchError",
     "NewerStateError",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ares_celery.errors.base import AresError
+from ares_celery.errors.base import AresError, NotFoundError
 
 __all__ = [
     "MailboxFullError",
     "MessageIdReusedError",
+    "MessageNotFoundError",
     "MessagePoisonedError",
     "ProcessTimeoutError",
     "StreamCancelledError",
@@ -41,6 +42,16 @@ class MessageIdReusedError(AresError, ValueError):
     template = (
         "message id {message_id!r} was used with agent {agent_id!r} already, {problem}; repeat it with what it was "
         "first sent with, or choose another id"
+    )
+
+
+class MessageNotFoundError(NotFoundError):
+    """Nobody knows of a stream under this message id: it was never asked for, or ended more than ten minutes ago."""
+
+    code = "message_not_found"
+    template = (
+        "no stream of message {message_id!r} to agent {agent_id!r} is known: it was never asked for by "
+        "process_stream(), or is no longer kept; ask with process_stream() and this message_id"
     )
 
 

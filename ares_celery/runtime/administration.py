@@ -15,7 +15,7 @@ from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentInfo, AgentSpec
 from ares_celery.model.audit import AuditEntry
 from ares_celery.model.info import agent_info
-from ares_celery.runtime.callers import apply_asked, as_shown, check_texts, me
+from ares_celery.runtime.callers import apply_asked, as_shown, check_flags, check_texts, me
 from ares_celery.runtime.queries import AgentQueries
 
 __all__ = ["Administration", "Apply"]
@@ -65,6 +65,7 @@ class Administration(AgentQueries):
         if apply not in get_args(Apply):
             problem = f"use one of {', '.join(get_args(Apply))}"
             raise InvalidSettingError(field="apply", value=str(apply), problem=problem)
+        check_flags(merge=merge)
         known = self._record(checked).spec
         new = parse_spec({"id": checked, "type": known.type, "config": config})
         whole = {**known.config, **new.config} if merge else new.config

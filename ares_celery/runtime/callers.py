@@ -14,7 +14,7 @@ from ares_celery.ids import AgentId
 from ares_celery.model.command import Command
 from ares_celery.runtime.commits import Applied, Committer
 
-__all__ = ["apply_asked", "as_shown", "check_texts", "me"]
+__all__ = ["apply_asked", "as_shown", "check_flags", "check_texts", "me"]
 
 #: A lost reply is asked for again under the same op id, for so long.
 _PATIENCE: Final = timedelta(seconds=5)
@@ -52,6 +52,17 @@ def check_texts(**given: object) -> None:
             raise InvalidSettingError(
                 field=field, value=ascii(value)[:_SHOWN], problem="holds half of a surrogate pair"
             ) from error
+
+
+def check_flags(**given: object) -> None:
+    """Refuses what is neither True nor False: the text "false" would be true.
+
+    Raises:
+        InvalidSettingError: Names the first argument that is neither.
+    """
+    for field, value in given.items():
+        if not isinstance(value, bool):
+            raise InvalidSettingError(field=field, value=as_shown(value), problem="use True or False")
 
 
 def as_shown(value: object) -> str | int | float | bool | None:

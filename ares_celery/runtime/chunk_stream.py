@@ -102,7 +102,7 @@ class ChunkStream(Iterator[Chunk]):
         self._seq = found[-1].seq
         self._is_over = found[-1].final
 
-    def _read(self) -> tuple[Chunk, ...]:
+    def _read(self) -> tuple[Chunk, ...] | None:
         """Reads; while the store is away, again and again until the time for a chunk is over."""
         until = self._clock.monotonic() + self._timeout
         while True:

@@ -10,14 +10,14 @@ from ares_celery.errors import InvalidSettingError, ProcessTimeoutError, StoreUn
 from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.message import Chunk, DeadLetter
-from ares_celery.runtime.callers import as_shown, check_texts
+from ares_celery.runtime.callers import as_shown, check_flags, check_texts
 from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE, ChunkStream, OpenStreams
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
 from ares_celery.runtime.loop_guard import refuse_event_loop
 from ares_celery.runtime.queries import AgentQueries
 from ares_celery.store.base import Reply, Store
 
-__all__ = ["LETTERS", "AgentMessages", "check_flags", "check_seq", "checked_ids"]
+__all__ = ["LETTERS", "AgentMessages", "check_seq", "checked_ids"]
 
 #: Dead letters that are listed when nobody says how many.
 LETTERS: Final = 100
@@ -135,16 +135,17 @@ class AgentMessages(AgentQueries):
     ) -> tuple[Chunk, ...]:
         """The chunks of a stream behind ``after_seq``, as soon as there are some; empty when none came in time.
 
-        Also empty when nobody knows of such a stream, or there is nothing behind its end.
+        Also empty when there is nothing behind its end.
 
         Raises:
+            MessageNotFoundError: No stream is known under this id, or no longer: ten minutes after its end.
             StreamGapError: The next chunks are no longer kept; its field ``last`` says where to go on.
             AgentFailedError and others: As for :meth:`process`.
         """
         refuse_event_loop("read_chunks")
         checked, sent = checked_ids(agent_id, message_id)
         after, seconds = check_seq(after_seq), parse_duration(timeout).total_seconds()
-        return self._ports.store.read_chunks(checked, sent, after=after, timeout=seconds)
+        return self._ports.store.read_chunks(checked, sent, after=after, timeout=seconds) or ()
 
     def dead_letters(self, agent_id: str | None = None, *, limit: int = LETTERS) -> list[DeadLetter]:
         """Messages that were given up on, of one agent or of all, newest first."""
@@ -174,10 +175,3 @@ def checked_ids(agent_id: str, message_id: str | None) -> tuple[AgentId, str]:
 
 #: Characters of a message id.
 _LONGEST_ID: Final = 400
-
-
-def check_flags(**given: object) -> None:
-    """Refuses what is neither True nor False."""
-    for field, value in given.items():
-        if not isinstance(value, bool):
-            raise InvalidSettingError(field=field, value=as_shown(value), problem="use True or False")

@@ -17,7 +17,7 @@ from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.info import agent_info
 from ares_celery.runtime.commits import Committer
-from ares_celery.runtime.waiting import known_states, timed_out
+from ares_celery.runtime.waiting import awaited_states, known_states, timed_out
 from ares_celery.store.base import Store
 
 __all__ = ["AgentQueries", "Ports"]
@@ -90,7 +90,7 @@ class AgentQueries:
         Raises:
             WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
         """
-        checked, wanted = check_agent_id(agent_id), set(known_states(states))
+        checked, wanted = check_agent_id(agent_id), awaited_states(states)
         limit = parse_duration(timeout).total_seconds()
         until, pause = self._clock.monotonic() + limit, _FIRST_LOOK
         while True:

@@ -9,7 +9,7 @@ from ares_celery.errors import InvalidSettingError, WaitTimeoutError
 from ares_celery.model.agent import LIVE, AgentInfo, AgentState, Desired
 from ares_celery.runtime.callers import as_shown
 
-__all__ = ["RESTING", "STARTED", "known_states", "timed_out"]
+__all__ = ["RESTING", "STARTED", "awaited_states", "known_states", "timed_out"]
 
 #: Where a wait for running ends: it will not run any later either.
 STARTED: Final = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKED})
@@ -44,3 +44,16 @@ def known_states(states: object) -> list[AgentState]:
         if state not in known:
             raise InvalidSettingError(field="states", value=as_shown(state), problem=f"use some of {', '.join(known)}")
     return [AgentState(str(state)) for state in named]
+
+
+def awaited_states(states: object) -> frozenset[AgentState]:
+    """The states that end a wait.
+
+    Raises:
+        InvalidSettingError: There is no such state, or none was named, for which one would wait for ever.
+    """
+    wanted = frozenset(known_states(states))
+    if not wanted:
+        names = ", ".join(state.value for state in AgentState)
+        raise InvalidSettingError(field="states", value="[]", problem=f"name at least one of {names}")
+    return wanted

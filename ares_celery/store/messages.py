@@ -59,12 +59,15 @@ class Mailbox(Protocol):
         """
         ...
 
-    def read_chunks(self, agent_id: AgentId, message_id: str, *, after: int, timeout: float) -> tuple[Chunk, ...]:
-        """The chunks behind seq ``after``, as soon as there are some; empty when none came in ``timeout`` seconds.
+    def read_chunks(
+        self, agent_id: AgentId, message_id: str, *, after: int, timeout: float
+    ) -> tuple[Chunk, ...] | None:
+        """The chunks behind seq ``after``, as soon as there are some; None when none came in ``timeout`` seconds.
 
-        Says as well that the caller of the stream is still there.
+        Empty behind the end of the stream. Says as well that the caller of the stream is still there.
 
         Raises:
+            MessageNotFoundError: No stream is known under this id, or no longer.
             StreamGapError: The next ones are no longer kept. AgentFailedError and others: What the stream ended with.
             AgentNotRunningError, AgentParkedError, AgentNotFoundError: As for :meth:`wait_reply`.
         """
@@ -114,7 +117,7 @@ class AsyncMailbox(Protocol):
         *,
         after: int,
         timeout: float,
-    ) -> tuple[Chunk, ...]:
+    ) -> tuple[Chunk, ...] | None:
         """See :meth:`Mailbox.read_chunks`."""
         ...
 

@@ -85,12 +85,12 @@ class AsyncRedisMailbox:
         *,
         after: int,
         timeout: float,
-    ) -> tuple[Chunk, ...]:
-        """The chunks behind seq ``after``, as soon as there are some; empty when none came in ``timeout`` seconds."""
+    ) -> tuple[Chunk, ...] | None:
+        """The chunks behind seq ``after``, as soon as there are some; None when none came in ``timeout`` seconds."""
         read = chunk_calls.read_chunks(
             self._bound.keys, agent_id=agent_id, message_id=message_id, after=after, caller=self._waits.channel
         )
-        return await self._waits.until(agent_id, message_id, read, timeout=timeout) or ()
+        return await self._waits.until(agent_id, message_id, read, timeout=timeout)
 
     async def cancel(self, agent_id: AgentId, message_id: str) -> None:
         """The caller of a stream has left: it ends, unless it is detached or over. Idempotent."""

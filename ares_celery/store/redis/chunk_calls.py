@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from ares_celery.errors import StreamGapError, error_from_wire
+from ares_celery.errors import MessageNotFoundError, StreamGapError, error_from_wire
 from ares_celery.ids import AgentId
 from ares_celery.model.message import Chunk
 from ares_celery.store.base import InboxMessage
@@ -26,6 +26,9 @@ MOST_CHUNKS: Final = 10_000
 MOST_BYTES: Final = 8 << 20
 #: A caller that has not looked for so long has left.
 CALLER_LEASE: Final = timedelta(seconds=10)
+#: Most that the time between two looks of the host counts of that: the server may have been away, for both of them.
+#: Longer than any pause that is meant, and short enough that it and a caller's signs of life make no lease.
+LONGEST_LOOK: Final = timedelta(seconds=4)
 #: Chunks of one read.
 PAGE: Final = 200
 
@@ -44,6 +47,7 @@ def write_chunks(
         MOST_CHUNKS,
         MOST_BYTES,
         int(CALLER_LEASE.total_seconds() * 1_000_000),
+        int(LONGEST_LOOK.total_seconds() * 1_000_000),
         f"{agent_id}|{message.message_id}",
         *pieces,
     )
@@ -75,9 +79,9 @@ def _parse_write(agent_id: AgentId, fence: str, outcome: Sequence[bytes]) -> int
 def read_chunks(
     keys: Keys, *, agent_id: AgentId, message_id: str, after: int, caller: str = ""
 ) -> Call[tuple[Chunk, ...] | Waiting]:
-    """Reads the chunks behind seq ``after``; raises when none may come as the agent rests.
+    """Reads the chunks behind seq ``after``; raises when none may come: the agent rests, or nobody knows of the stream.
 
-    Empty: there will be none, as the stream is over, or as nobody knows of it.
+    Empty: there will be none, as the stream is over.
     """
     return Call(
         lambda answer: _parse_read(agent_id, message_id, after, answer),
@@ -87,8 +91,9 @@ def read_chunks(
             keys.message(agent_id, message_id),
             keys.chunks(agent_id, message_id),
             keys.rest(agent_id),
+            keys.reply(agent_id, message_id),
         ),
-        args=(after, PAGE, caller),
+        args=(after, PAGE, caller, int(CHUNKS_TTL.total_seconds())),
     )
 
 
@@ -98,8 +103,10 @@ def _parse_read(agent_id: AgentId, message_id: str, after: int, answer: Sequence
             return _chunks(agent_id, message_id, after, found)
         case [b"gap", last]:
             raise _gap(agent_id, message_id, after + 1, int(last))
-        case [b"over" | b"unknown"]:
+        case [b"over"]:
             return ()
+        case [b"unknown"]:
+            raise MessageNotFoundError(agent_id=agent_id, message_id=message_id)
         case [b"wait", mark]:
             return Waiting(mark.decode())
         case other:

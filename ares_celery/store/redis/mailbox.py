@@ -76,15 +76,17 @@ class RedisMailbox(Part):
                 return reply
         return found
 
-    def read_chunks(self, agent_id: AgentId, message_id: str, *, after: int, timeout: float) -> tuple[Chunk, ...]:
-        """The chunks behind seq ``after``, as soon as there are some; empty when none came in ``timeout`` seconds."""
+    def read_chunks(
+        self, agent_id: AgentId, message_id: str, *, after: int, timeout: float
+    ) -> tuple[Chunk, ...] | None:
+        """The chunks behind seq ``after``, as soon as there are some; None when none came in ``timeout`` seconds."""
         bound = self._bound
         read = chunk_calls.read_chunks(bound.keys, agent_id=agent_id, message_id=message_id, after=after)
         deadline = bound.clock.monotonic() + timeout
         while isinstance(found := bound.client.run(read), Waiting):
             left_ms = int((deadline - bound.clock.monotonic()) * 1000)
             if left_ms <= 0:
-                return ()
+                return None
             wait = chunk_calls.await_chunks(
                 bound.keys,
                 agent_id=agent_id,

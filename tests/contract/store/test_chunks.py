@@ -13,6 +13,7 @@ from ares_celery.errors import (
     AgentNotRunningError,
     FencedError,
     MessageIdReusedError,
+    MessageNotFoundError,
     StreamGapError,
 )
 from ares_celery.ids import AgentId
@@ -45,7 +46,9 @@ def pieces(*numbers: int) -> list[bytes]:
 
 def read(store: RedisStore, after: int = 0) -> list[tuple[int, Any, bool]]:
     """What a reader gets now."""
-    return [(chunk.seq, chunk.data, chunk.final) for chunk in store.read_chunks(AGENT, "m", after=after, timeout=0)]
+    return [
+        (chunk.seq, chunk.data, chunk.final) for chunk in store.read_chunks(AGENT, "m", after=after, timeout=0) or ()
+    ]
 
 
 def test_chunks_are_read_behind_a_seq_and_end_with_the_result(store: RedisStore) -> None:
@@ -60,7 +63,21 @@ def test_chunks_are_read_behind_a_seq_and_end_with_the_result(store: RedisStore)
     assert read(store, 3) == []
     assert store.inbox(AGENT) == ()
     assert store.wait_reply(AGENT, "m", timeout=0) == Reply("m", {"sum": 30})
-    assert store.read_chunks(AGENT, "nobody-asked", after=0, timeout=5) == ()
+    assert store.read_chunks(AGENT, "m", after=3, timeout=5) == ()
+
+
+def test_no_chunks_in_time_are_told_from_a_stream_that_is_unknown(store: RedisStore) -> None:
+    """Whoever asks again and again for what was never asked would wait for ever."""
+    streaming(store)
+    assert store.read_chunks(AGENT, "m", after=0, timeout=0) is None
+    with pytest.raises(
+        MessageNotFoundError, match=r"'nobody-asked' to agent 'counter-1' is known.* process_stream\(\)"
+    ) as one:
+        store.read_chunks(AGENT, "nobody-asked", after=0, timeout=5)
+    assert (one.value.agent_id, one.value.message_id) == (AGENT, "nobody-asked")
+    store.send(AGENT, 1, message_id="answered", wants_reply=True)
+    with pytest.raises(MessageNotFoundError):
+        store.read_chunks(AGENT, "answered", after=0, timeout=5)
 
 
 def test_what_is_stored_already_is_dropped_by_its_seq(store: RedisStore) -> None:
@@ -88,7 +105,7 @@ def test_a_waiting_reader_is_woken_by_the_next_chunk(store: RedisStore) -> None:
     """It waits on the server."""
     fence, message = streaming(store)
     found: list[Chunk] = []
-    reader = threading.Thread(target=lambda: found.extend(store.read_chunks(AGENT, "m", after=0, timeout=10)))
+    reader = threading.Thread(target=lambda: found.extend(store.read_chunks(AGENT, "m", after=0, timeout=10) or ()))
     reader.start()
     store.write_chunks(AGENT, fence, message, first=1, pieces=pieces(7))
     reader.join(5)
@@ -155,6 +172,39 @@ def test_who_reads_is_there(store: RedisStore, raw: redis.Redis) -> None:
     read(store)
     seen = cast("bytes", raw.hget(key, "seen"))
     assert int(seen) > store.server_time() - 5_000_000
+
+
+def test_the_time_in_which_nobody_reached_the_server_is_no_absence_of_the_caller(
+    store: RedisStore, raw: redis.Redis
+) -> None:
+    """What counts is how long the host looked in vain: a minute of outage is four seconds of that."""
+    fence, message = streaming(store)
+    key = Keys(store.namespace, store.config.shards).message(AGENT, "m")
+
+    def look(seconds_later: int) -> int | None:
+        for field in ("seen", "looked"):
+            found = cast("bytes | None", raw.hget(key, field))
+            if found is not None:
+                raw.hset(key, field, int(found) - seconds_later * 1_000_000)
+        return store.write_chunks(AGENT, fence, message, first=1, pieces=[])
+
+    assert look(0) == 0
+    assert look(60) == 0, "the server was away"
+    assert look(3) == 0
+    read(store)
+    assert look(3) == 0, "the caller was seen"
+    assert look(60) == 0
+    assert look(2) == 0
+    assert look(2) is None, "for eleven seconds nobody has read"
+    assert look(0) is None
+
+
+def test_a_caller_that_was_missed_before_the_handling_began_has_left(store: RedisStore, raw: redis.Redis) -> None:
+    """Nobody looked for it meanwhile; its stream is not begun."""
+    fence, message = streaming(store)
+    key = Keys(store.namespace, store.config.shards).message(AGENT, "m")
+    raw.hset(key, "seen", store.server_time() - 11_000_000)
+    assert store.write_chunks(AGENT, fence, message, first=1, pieces=[]) is None
 
 
 def test_readers_learn_that_the_agent_rests(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,11 +348,27 @@ def test_a_message_of_an_older_version_is_read_and_its_id_recognised(store: Redi
     raw.set(keys.message(AGENT, "old"), created, ex=600)
     store.send(AGENT, 1, message_id="old", wants_reply=True)
     store.cancel(AGENT, "old")
-    assert store.read_chunks(AGENT, "old", after=0, timeout=0) == ()
+    with pytest.raises(MessageNotFoundError):
+        store.read_chunks(AGENT, "old", after=0, timeout=0)
     (message,) = store.take(AGENT, fence)
     assert (message.kind, message.message_id) == (MessageKind.PROCESS, "old")
     store.reply(AGENT, fence, message, Reply("old", 2))
     assert store.wait_reply(AGENT, "old", timeout=0) == Reply("old", 2)
+
+
+def test_a_stream_that_a_worker_of_an_older_version_answered_ends_with_that_answer(
+    store: RedisStore, raw: redis.Redis
+) -> None:
+    """It knows of no chunks: it consumes the message and stores the answer alone. The reader waits for no more."""
+    _, message = streaming(store)
+    keys = Keys(store.namespace, store.config.shards)
+    assert store.read_chunks(AGENT, "m", after=0, timeout=0) is None
+    raw.xdel(keys.inbox(AGENT), message.entry)
+    raw.xadd(keys.reply(AGENT, "m"), {"v": b'{"value":7,"error":null}'})
+    assert read(store) == [(1, 7, True)]
+    assert read(store) == [(1, 7, True)]
+    assert store.read_chunks(AGENT, "m", after=1, timeout=5) == ()
+    assert 0 < raw.ttl(keys.chunks(AGENT, "m")) <= 600
 
 
 def test_an_id_is_refused_for_another_body_or_kind(store: RedisStore) -> None:

@@ -24,7 +24,9 @@ from ares_celery.celery_app.wiring import Wiring, wiring_of
 from ares_celery.config import ProcessSettings
 from ares_celery.errors import (
     AgentNotFoundError,
+    ExecutionNotFoundError,
     InvalidSettingError,
+    MessageNotFoundError,
     OperationNotSupportedError,
     ProcessTimeoutError,
     StoreUnavailableError,
@@ -178,6 +180,27 @@ def test_a_report_with_arguments_that_do_not_fit_is_refused(wiring: Wiring) -> N
         task.run(agent="a", reason="x")
 
 
+def test_a_flag_is_true_or_false_and_no_text_that_means_either(wiring: Wiring) -> None:
+    """The text "false" would fence an agent, or kill its neighbours."""
+    with pytest.raises(InvalidSettingError, match=r"force='false' is not valid: use True or False"):
+        call(wiring, "stop_agent", "a", force="false")
+    with pytest.raises(InvalidSettingError, match="force=0"):
+        call(wiring, "kill_agent", "a", force=0)
+    with pytest.raises(InvalidSettingError, match="merge=None"):
+        call(wiring, "update_agent", "a", config={}, merge=None)
+    with pytest.raises(InvalidSettingError, match="accept_loss='no'"):
+        call(wiring, "unpark_agent", "a", accept_loss="no")
+    assert call(wiring, "get_agent", "a")["desired"] == "running"
+
+
+def test_a_wait_for_no_state_is_refused_and_an_unknown_execution_named(wiring: Wiring) -> None:
+    """The one would be pending for ever, the other a riddle."""
+    with pytest.raises(InvalidSettingError, match=r"states='\[\]' is not valid: name at least one of registered"):
+        call(wiring, "wait_for", "a", [])
+    with pytest.raises(ExecutionNotFoundError, match="has no execution 'e-1'"):
+        call(wiring, "get_execution", "a", "e-1")
+
+
 def test_a_message_that_comes_twice_is_heard_once(wiring: Wiring) -> None:
     """The task's id is the message's, where the sender gave none."""
     sent = [call(wiring, "send", "a", {"n": 1}, task_id="task-7") for _ in range(2)]
@@ -190,7 +213,7 @@ def test_a_message_that_comes_twice_is_heard_once(wiring: Wiring) -> None:
     assert [one.message_id for one in store.inbox(AgentId("a"))] == ["task-7", "task-8", "task-10"]
 
 
-def test_a_stream_is_asked_for_read_and_left(wiring: Wiring) -> None:
+def test_a_stream_is_asked_for_read_and_left(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunk by chunk behind a seq; pending where there is none yet."""
     store = wiring.control_ports.store
     call(wiring, "process_stream", "a", {"n": 1}, "m-1")
@@ -201,6 +224,17 @@ def test_a_stream_is_asked_for_read_and_left(wiring: Wiring) -> None:
         call(wiring, "process_stream", "a", {"n": 2}, detached="yes")
     with pytest.raises(InvalidSettingError, match="after_seq=-1"):
         call(wiring, "read_chunks", "a", "m-1", -1)
+    with pytest.raises(MessageNotFoundError, match="'m-9' to agent 'a'"):
+        call(wiring, "read_chunks", "a", "m-9")
+    for task in ("read_chunks", "cancel_stream"):
+        with pytest.raises(InvalidSettingError, match="message_id=None"):
+            call(wiring, task, "a", None)
+
+    def none(*_: Any, **__: Any) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(store, "read_chunks", none)
+    assert call(wiring, "read_chunks", "a", "m-1", 7) == {"chunks": []}, "behind the end nothing is pending"
     assert call(wiring, "dead_letters", "a") == []
     assert store.inbox(AgentId("a"))
 

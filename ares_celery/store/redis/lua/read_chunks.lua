@@ -3,9 +3,11 @@
 -- KEYS[2] message hash    what is known of the message id
 -- KEYS[3] chunks  stream  the pieces, entry id <seq>-0
 -- KEYS[4] rest    stream  marks that the agent came to rest, the last one
+-- KEYS[5] reply   stream  the answer, one entry; without a final chunk: a worker of an older version has answered
 -- ARGV[1] seq after which to read
 -- ARGV[2] most pieces
 -- ARGV[3] channel on which the caller waits, empty: it looks itself
+-- ARGV[4] seconds for which pieces are kept behind the end
 -- Reply: {'chunks', pieces}, {'gap', last seq stored}, {'over'}, {'wait', newest mark of KEYS[4]}, {'unknown'},
 --        {'missing'} or {'state', state, cause, reason}.
 
@@ -24,6 +26,13 @@ if known[1] ~= record[4] or known[2] ~= 'stream' then
 end
 local t = redis.call('TIME')
 redis.call('HSET', KEYS[2], 'seen', t[1] .. string.sub('00000' .. t[2], -6))
+local answer = known[4] ~= '1' and redis.call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)[1]
+if answer then
+  known[3], known[4] = string.format('%.0f', tonumber(known[3] or '0') + 1), '1'
+  redis.call('XADD', KEYS[3], known[3] .. '-0', 'f', answer[2][2])
+  redis.call('EXPIRE', KEYS[3], ARGV[4])
+  redis.call('HSET', KEYS[2], 'seq', known[3], 'over', '1')
+end
 local found = redis.call('XRANGE', KEYS[3], '(' .. ARGV[1] .. '-0', '+', 'COUNT', ARGV[2])
 if #found > 0 then
   return {'chunks', found}

@@ -8,14 +8,16 @@
 -- ARGV[4] most pieces that are kept
 -- ARGV[5] most bytes that are kept
 -- ARGV[6] microseconds after which a caller that does not read has left
--- ARGV[7] agent id and message id, for the hint
--- ARGV[8+] the pieces; none: only asks
+-- ARGV[7] most microseconds between two calls of this script that count as such
+-- ARGV[8] agent id and message id, for the hint
+-- ARGV[9+] the pieces; none: only asks
 -- Reply: {'done', last seq stored}, {'left'}, {'unknown'} or {'fenced'}.
 
 if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
   return {'fenced'}
 end
-local known = redis.call('HMGET', KEYS[2], 'kind', 'seq', 'size', 'detached', 'left', 'seen', 'callers')
+local known = redis.call('HMGET', KEYS[2], 'kind', 'seq', 'size', 'detached', 'left', 'seen', 'callers', 'looked',
+  'absent')
 if not known[1] then
   return {'unknown'}
 end
@@ -25,16 +27,23 @@ if known[4] ~= '1' then
   if known[5] == '1' then
     return {'left'}
   end
-  if tonumber(now) - tonumber(known[6] or now) > tonumber(ARGV[6]) then
+  local seen, looked = tonumber(known[6] or now), tonumber(known[8] or '0')
+  local absent = tonumber(now) - math.max(seen, looked)
+  if looked > 0 then
+    -- While the server was away nobody could read: such a time counts little, and who wrote did not come, either.
+    absent = math.min(absent, tonumber(ARGV[7])) + (looked >= seen and tonumber(known[9] or '0') or 0)
+  end
+  if absent > tonumber(ARGV[6]) then
     redis.call('HSET', KEYS[2], 'left', '1')
     return {'left'}
   end
+  redis.call('HSET', KEYS[2], 'looked', now, 'absent', string.format('%.0f', absent))
 end
 local last = tonumber(known[2] or '0')
 local size = tonumber(known[3] or '0')
 local before = last
-for i = 8, #ARGV do
-  local seq = tonumber(ARGV[2]) + i - 8
+for i = 9, #ARGV do
+  local seq = tonumber(ARGV[2]) + i - 9
   -- What an incarnation before this one has stored stays as it is.
   if seq > last then
     redis.call('XADD', KEYS[3], string.format('%.0f', seq) .. '-0', 'd', ARGV[i])
@@ -56,7 +65,7 @@ if last > before then
   redis.call('EXPIRE', KEYS[3], ARGV[3])
   redis.call('HSET', KEYS[2], 'seq', string.format('%.0f', last), 'size', string.format('%.0f', size))
   for channel in string.gmatch(known[7] or '', '%S+') do
-    redis.call('PUBLISH', channel, ARGV[7])
+    redis.call('PUBLISH', channel, ARGV[8])
   end
 end
 return {'done', string.format('%.0f', last)}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, cast
 
+from ares_celery.errors import AgentSignal
 from ares_celery.errors.wording import message_of
 
 __all__ = ["ContainedExit", "contained"]
 
 
 class ContainedExit(Exception):
-    """Carries a SystemExit or KeyboardInterrupt of user code past asyncio, which would end the whole loop."""
+    """Carries what is no Exception, SystemExit say, out of user code: past asyncio, which would end the whole loop."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(message_of(error))
@@ -19,8 +21,24 @@ class ContainedExit(Exception):
 
 
 async def contained(awaitable: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever user code returns
-    """Awaits user code; its SystemExit or KeyboardInterrupt comes as :class:`ContainedExit`."""
+    """Awaits user code; whatever it raises that is no Exception comes as :class:`ContainedExit`.
+
+    Signals and cancellations pass. A signal that ended a task of the agent's own task group comes out of that group.
+    """
     try:
         return await awaitable
-    except (SystemExit, KeyboardInterrupt) as error:
+    except (AgentSignal, asyncio.CancelledError, GeneratorExit, Exception):
+        raise
+    except BaseException as error:
+        signal = _signal_in(error)
+        if signal is not None:
+            raise signal from error
         raise ContainedExit(error) from error
+
+
+def _signal_in(error: BaseException) -> AgentSignal | None:
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        found = (_signal_in(one) for one in group.exceptions)
+        return next((signal for signal in found if signal is not None), None)
+    return error if isinstance(error, AgentSignal) else None

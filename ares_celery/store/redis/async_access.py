@@ -28,6 +28,9 @@ __all__ = ["AsyncRedisAccess"]
 
 log: Final = logging.getLogger(__name__)
 
+#: Seconds that closing waits for the word that callers have left: without it their streams end later.
+LAST_WORDS: Final = 1.0
+
 
 class AsyncRedisAccess:
     """Implements :class:`~ares_celery.store.async_access.AsyncAccess`; belongs to the loop that first uses it.
@@ -94,7 +97,10 @@ class AsyncRedisAccess:
 
     async def aclose(self) -> None:
         """Closes its connections and ends its subscriptions; idempotent."""
-        # Left at the last moment: the loop's end has cancelled what should have told it.
+        # Left at the last moment: it is under way, or the loop's end has cancelled what should have told it.
+        telling = [told for told in self._left.values() if not told.done()]
+        if telling:
+            await asyncio.wait(telling, timeout=LAST_WORDS)
         for agent_id, message_id in [topic for topic, told in self._left.items() if told.cancelled()]:
             await self._tell_left(agent_id, message_id)
         for subscription in list(self._subscriptions):

@@ -349,3 +349,18 @@ async def test_cursors_of_elsewhere_are_refused(access: AsyncRedisAccess) -> Non
     """At once, before anything is sent."""
     with pytest.raises(InvalidCursorError):
         access.subscribe(cursor="{}")
+
+
+async def test_who_leaves_while_the_connections_are_closed_is_told_of_first(
+    store: RedisStore, access: AsyncRedisAccess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop's end cancels the reader of a stream and what keeps the connections at once."""
+    fence = run(store)
+    await access.mailbox.send(AGENT, 1, message_id="m", wants_reply=True, stream=True)
+    (message,) = store.take(AGENT, fence)
+    access.leave(AGENT, "m")
+    # What tells it has begun, and has no answer yet.
+    await asyncio.sleep(0)
+    await access.aclose()
+    assert store.write_chunks(AGENT, fence, message, first=1, pieces=[]) is None
+    assert "was not told" not in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import defaultdict
 from typing import Final
 
 from ares_celery.agents.dead_letters import HANDLERS, DeadLetterHandlers
@@ -21,7 +22,7 @@ log: Final = logging.getLogger(__name__)
 HANDLER_LIMIT: Final = 30.0
 #: How long the elected worker keeps its place without a word: longer than a handler may take.
 _ELECTION_MS: Final = 60_000
-#: Letters of one look.
+#: Letters of one look, those apart whose handlers failed before.
 _PAGE: Final = 200
 #: Seconds until a letter whose handler failed is taken to it again; doubled each time, up to the second number.
 _FIRST_PAUSE: Final = 1.0
@@ -57,7 +58,8 @@ class Postman:
         self._identity = identity.encode()
         self._handlers = handlers
         self._clock = clock or SystemClock()
-        self._calls = BoundedCalls(limit)
+        # One for each handler: calls of one that hang use up no other's.
+        self._calls: dict[str, BoundedCalls] = defaultdict(lambda: BoundedCalls(limit))
         self._done: dict[str, set[str]] = {}
         self._failed: dict[str, tuple[float, float]] = {}
 
@@ -65,7 +67,8 @@ class Postman:
         """Takes what is there to its handlers; returns how many letters were dealt with."""
         if not self._handlers.items() or not self._is_elected():
             return 0
-        letters = self._store.dead_letters(limit=_PAGE)
+        # The newest come first: those that fail again and again must not hide the ones behind them.
+        letters = self._store.dead_letters(limit=_PAGE + len(self._failed))
         known = {letter.id for letter in letters}
         self._done = {key: names for key, names in self._done.items() if key in known}
         self._failed = {key: times for key, times in self._failed.items() if key in known}
@@ -88,7 +91,7 @@ class Postman:
         for name, handler in self._handlers.items():
             if name in done:
                 continue
-            problem = self._calls.call(handler, letter).problem
+            problem = self._calls[name].call(handler, letter).problem
             if problem:
                 failures += 1
                 log.error(

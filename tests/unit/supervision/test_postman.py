@@ -38,7 +38,7 @@ class Letters:
 
     def dead_letters(self, agent_id: str | None = None, *, limit: int) -> list[DeadLetter]:
         """Newest first."""
-        return list(reversed(self.letters))
+        return list(reversed(self.letters))[:limit]
 
     def settle_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Removes them."""
@@ -125,6 +125,37 @@ def test_a_failing_handler_is_called_again_later_and_holds_up_no_other(how: str)
     clock.now = 3.0
     assert (desk.look(), len(calls), good) == (1, 3, [1, 2])
     never.set()
+
+
+def test_letters_that_fail_again_and_again_do_not_hide_older_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of the newest, all of which fail; the older ones come at the next look."""
+    monkeypatch.setattr("ares_celery.supervision.postman._PAGE", 2)
+    store, clock, good = Letters(*(letter(number) for number in range(1, 6))), TurnedClock(), list[int]()
+
+    def handler(found: DeadLetter) -> None:
+        if found.body > 3:
+            raise ValueError("for ever")
+        good.append(found.body)
+
+    desk = postman(store, clock, handler)
+    assert [desk.look() for _ in range(4)] == [0, 2, 1, 0]
+    assert good == [2, 3, 1]
+    assert [one.body for one in store.letters] == [4, 5]
+
+
+def test_a_handler_that_never_returns_leaves_the_others_all_letters() -> None:
+    """Also when so many of its calls hang that no more of them are made."""
+    store, good, never = Letters(*(letter(number) for number in range(12))), list[int](), threading.Event()
+
+    def hangs(found: DeadLetter) -> None:
+        never.wait()
+
+    def fine(found: DeadLetter) -> None:
+        good.append(found.body)
+
+    assert postman(store, TurnedClock(), hangs, fine, limit=0.01).look() == 0
+    never.set()
+    assert good == list(range(12))
 
 
 def test_a_handler_is_a_function() -> None:

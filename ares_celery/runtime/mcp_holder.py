@@ -27,6 +27,7 @@ _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
 #: JSON-RPC's "request timed out": the session goes on.
 _TIMED_OUT: Final = frozenset({-32001, 408})
+_CANCELLED: Final = "the client cancelled the call"
 #: Pages of a list of tools that are read.
 _MOST_PAGES: Final = 100
 #: What streams raise whose other end is gone, whoever made them.
@@ -212,6 +213,9 @@ async def _until_gone(opening: TaskOpening, call: Coroutine[Any, Any, Opened | F
     both: set[asyncio.Future[Any]] = {task, opening.gone}
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if task.cancelled():
+            # Not by us: clients do so with the calls that wait when their connection ends.
+            return Failed(ConnectionAbortedError(_CANCELLED))
         return task.result() if task.done() else None
     finally:
         task.cancel()
@@ -261,6 +265,11 @@ class GivenSession:
         try:
             made = _method(self.name, self._session, method)(*args, **kwargs)
             return await made if inspect.isawaitable(made) else made
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise MCPConnectionLostError(server=self.name, problem=_CANCELLED) from error
         except Exception as error:
             if not is_connection_lost(error) or isinstance(error, MCPConnectionLostError):
                 raise

@@ -186,8 +186,11 @@ class SyncToolCall(_ToolCall):
         if self.tool.is_async:
             return self._wait(self._on_loop(outcome_of(function, *args, **kwargs)))
         if self._limit is not None:
-            return self._wait(ON_THREADS.submit(_counted, function, args, kwargs))
-        return function(*args, **kwargs)
+            made = self._wait(ON_THREADS.submit(_counted, function, args, kwargs))
+        else:
+            made = function(*args, **kwargs)
+        # A plain wrapper around an async function, as decorators make them: without this it would never run.
+        return self._wait(self._on_loop(outcome_of(_itself, made))) if inspect.isawaitable(made) else made
 
     def _wait(self, running: Future[Opened | Failed]) -> Any:  # noqa: ANN401 - as above
         try:
@@ -198,6 +201,10 @@ class SyncToolCall(_ToolCall):
         if outcome is None:
             raise self._late()
         return value_of(outcome)
+
+
+def _itself(made: object) -> object:
+    return made
 
 
 def _counted(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Opened | Failed:

@@ -45,6 +45,8 @@ class Session:
                 raise KeyError(name)
             case "exit":
                 raise SystemExit(name)
+            case "drop":
+                raise asyncio.CancelledError
             case _:
                 pass
         return self.number, name, arguments
@@ -164,6 +166,21 @@ async def test_other_errors_are_the_callers_and_the_connection_stays(
     with pytest.raises(error):
         await world.mcp.call_tool(tool)
     assert (await world.mcp.call_tool("search"))[0] == 1
+
+
+async def test_a_client_that_cancels_the_calls_of_a_lost_connection_has_lost_it(world: World) -> None:
+    """Nobody asked the agent to end: it learns of the connection, and the next call makes another."""
+    with pytest.raises(MCPConnectionLostError, match="the client cancelled the call"):
+        await world.mcp.call_tool("drop")
+    assert (await world.mcp.call_tool("search"))[0] == 2
+    with override_mcp("github", Session(0)), pytest.raises(MCPConnectionLostError, match="cancelled the call"):
+        await world.things.mcp("github").call("call_tool", ("drop",), {})
+    with override_mcp("github", Session(0)):
+        hanging = asyncio.create_task(world.things.mcp("github").call("call_tool", ("hang",), {}))
+        await asyncio.sleep(0)
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
 
 
 async def test_a_caller_that_is_cancelled_takes_nothing_along(world: World) -> None:

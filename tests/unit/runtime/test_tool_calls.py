@@ -101,6 +101,26 @@ def test_a_plain_agent_calls_async_tools_on_the_loop(world: World) -> None:
         alone.loop()
 
 
+def test_a_plain_agent_gets_the_value_of_a_tool_whose_plain_wrapper_hides_that_it_is_async(world: World) -> None:
+    """As decorators make them; also within a limit, and their errors."""
+
+    async def fetch(url: str) -> str:
+        await asyncio.sleep(0)
+        if url == "bad":
+            raise DeclinedError(url)
+        return threading.current_thread().name
+
+    def plain(url: str) -> Any:
+        return fetch(url)
+
+    world.tools.register("fetch", plain)
+    limited = world.plain.tool("fetch").with_options(timeout=5)
+    for call in (world.plain.tool("fetch"), limited):
+        assert call("site") == "ares-agents-loop"
+        with pytest.raises(DeclinedError):
+            call("bad")
+
+
 @pytest.mark.parametrize("error", [DeclinedError, TimeoutError, SystemExit], ids=lambda error: error.__name__)
 async def test_what_a_tool_raises_is_raised_as_it_is(world: World, error: type[BaseException]) -> None:
     """Its class and its text; also a timeout of its own within our limit."""

@@ -54,6 +54,7 @@ from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.store import (
     NamespaceMismatchError,
+    OperationIdReusedError,
     StoreUnavailableError,
     UnreadableGroupError,
     UnreadableRecordError,
@@ -107,6 +108,7 @@ __all__ = [
     "NilAgentError",
     "NilFactoryError",
     "NotFoundError",
+    "OperationIdReusedError",
     "OperationNotSupportedError",
     "PluginError",
     "PluginNotFoundError",

@@ -6,6 +6,7 @@ from ares_celery.errors.base import AresError
 
 __all__ = [
     "NamespaceMismatchError",
+    "OperationIdReusedError",
     "StoreUnavailableError",
     "UnreadableGroupError",
     "UnreadableRecordError",
@@ -18,6 +19,16 @@ class StoreUnavailableError(AresError, ConnectionError):
 
     code = "store_unavailable"
     template = "the store at {url} did not answer: {problem}; is it up? set ARES_REDIS_URL to the right one"
+
+
+class OperationIdReusedError(AresError, ValueError):
+    """The operation id was used for another operation within the last hour; nothing was done."""
+
+    code = "operation_id_reused"
+    template = (
+        "op {op!r} was used for {used_for} of {subject} already, so {operation} was not done; give each operation an "
+        "id of its own, or leave op out"
+    )
 
 
 class UnreadableRecordError(AresError):

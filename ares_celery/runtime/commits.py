@@ -12,7 +12,7 @@ import msgspec
 
 from ares_celery.clock import Clock, SystemClock, to_datetime
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
-from ares_celery.errors import StoreUnavailableError
+from ares_celery.errors import OperationIdReusedError, StoreUnavailableError
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord
 from ares_celery.model.command import Command
@@ -105,12 +105,13 @@ class Committer:
         Args:
             agent_id: To which agent.
             command: What is asked or was found out.
-            op: Operation id; the same id again changes nothing. Default: a fresh one.
+            op: Operation id; the same id again for the same operation changes nothing. Default: a fresh one.
             guard: The deadline behind the command; when it no longer stands, nothing is done.
             patience: How long to keep trying, with the same op id, while the store does not answer.
 
         Raises:
             AresError: The operation is refused.
+            OperationIdReusedError: ``op`` was used for another operation on this agent.
             StoreUnavailableError: No answer within ``patience``; it may have happened.
         """
         op = op or uuid.uuid4().hex
@@ -139,6 +140,7 @@ class Committer:
         for _ in range(_MOST_CONFLICTS):
             read = self._store.read(agent_id, op=op)
             if read.outcome is not None:
+                _check_repeat(agent_id, command, op, read.outcome)
                 done = Plan(command, read.record, read.record, ignored="done before")
                 return Applied(done, read.outcome)
             plan = self._decide(agent_id, read, command)
@@ -156,6 +158,7 @@ class Committer:
                     gone = Plan(command, read.record, read.record, ignored="deadline moved")
                     return Applied(gone, None)
                 continue
+            _check_repeat(agent_id, command, op, committed)
             self._announce(plan, committed)
             return Applied(plan, committed)
         raise CommitConflict(agent_id=agent_id)
@@ -218,3 +221,12 @@ class Committer:
                 plan.after.spec.id,
                 extra={"agent_id": plan.after.spec.id, "epoch": plan.after.epoch},
             )
+
+
+def _check_repeat(agent_id: AgentId, command: Command, op: str, outcome: Committed) -> None:
+    """Refuses an operation id whose outcome is that of another operation: nothing would happen, without a word."""
+    operation = operation_of(command)
+    if outcome.repeated and outcome.operation not in ("", operation):
+        raise OperationIdReusedError(
+            op=op, subject=f"agent {agent_id!r}", used_for=outcome.operation, operation=str(operation)
+        )

@@ -74,6 +74,7 @@ class Committed:
         version: Last event of the stream after the commit.
         now: Redis TIME of the commit.
         repeated: This op had happened before; nothing was changed now.
+        operation: What the op was for; empty where a version before this one has done it.
     """
 
     epoch: Epoch
@@ -81,6 +82,7 @@ class Committed:
     version: Version
     now: Instant
     repeated: bool = False
+    operation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ares_celery.model.agent import AT_REST, AgentState, Desired, Owner, Request
 from ares_celery.model.audit import AuditNote, note_of
 from ares_celery.model.command import Deadline
 from ares_celery.model.event import Event
+from ares_celery.model.lifecycle import operation_of
 from ares_celery.model.plan import Plan
 from ares_celery.model.snapshot import type_digest
 from ares_celery.store.base import (
@@ -97,8 +98,16 @@ def _parse_read(agent_id: AgentId, reply: Sequence[Any]) -> AgentRead:
 
 
 def _parse_outcome(outcome: bytes, *, repeated: bool) -> Committed:
-    epoch, revision, version, now = map(int, outcome.split(b"|"))
-    return Committed(Epoch(epoch), revision, Version(version), Instant(now), repeated=repeated)
+    # Older versions do not say of which operation it is; what they wrote of a group is a revision alone.
+    epoch, revision, version, now, operation = ([*outcome.split(b"|"), b"", b"", b"", b""])[:5]
+    return Committed(
+        Epoch(int(epoch)),
+        int(revision or 0),
+        Version(int(version or 0)),
+        Instant(int(now or 0)),
+        repeated=repeated,
+        operation=operation.decode(),
+    )
 
 
 def commit(  # noqa: PLR0913 - the parts of one write
@@ -136,6 +145,7 @@ def commit(  # noqa: PLR0913 - the parts of one write
         change.signal,
         read.lease_until if plan.on_lease else "",
         keys.resting if is_entered and after is not None and after.state in AT_REST else "",
+        operation_of(plan.command).value,
         *_lists(agent_id, plan, change, guard, events, now=read.now),
     ]
     return Call(
@@ -402,7 +412,7 @@ def delete_agent(
 
 def _parse_delete(agent_id: AgentId, reply: Sequence[bytes]) -> None:
     match reply:
-        case [b"done" | b"repeated"]:
+        case [b"done"] | [b"repeated", _]:
             return
         case [b"conflict"]:
             raise CommitConflict(agent_id=agent_id, changed="revision")

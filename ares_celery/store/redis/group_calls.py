@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ares_celery.clock import micros
+from ares_celery.errors import OperationIdReusedError
 from ares_celery.ids import Instant
 from ares_celery.model.audit import AuditNote
 from ares_celery.model.command import Deadline
@@ -57,10 +58,11 @@ def commit_group(  # noqa: PLR0913 - the parts of one write
 ) -> Call[None]:
     """Writes a group, or deletes it."""
     shard = keys.shard_of(name)
+    operation = "group.step" if note is None else note.operation
     words = {NextStep.KEEP: "", NextStep.NONE: "-"}
     due = words[next_step] if isinstance(next_step, NextStep) else micros(next_step)
     return Call(
-        lambda reply: _parse_commit(name, reply),
+        lambda reply: _parse_commit(name, op, operation, reply),
         script="commit_group",
         keys=(
             keys.group(name),
@@ -78,15 +80,21 @@ def commit_group(  # noqa: PLR0913 - the parts of one write
             due,
             int(OUTCOME_TTL.total_seconds()),
             *audit_words(note),
+            operation,
             *(word for item in counters.items() for word in item),
         ),
     )
 
 
-def _parse_commit(name: str, reply: Sequence[bytes]) -> None:
+def _parse_commit(name: str, op: str, operation: str, reply: Sequence[bytes]) -> None:
     match reply:
-        case [b"done" | b"repeated", _]:
+        case [b"done", _]:
             return
+        case [b"repeated", outcome]:
+            # Older versions wrote a revision alone.
+            used_for = outcome.decode().rpartition("|")[2] if b"|" in outcome else operation
+            if used_for != operation:
+                raise OperationIdReusedError(op=op, subject=f"group {name!r}", used_for=used_for, operation=operation)
         case [b"conflict"]:
             raise GroupConflict(name=name)
         case _:

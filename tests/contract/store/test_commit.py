@@ -6,19 +6,36 @@ from dataclasses import replace
 
 import pytest
 import redis
+from typing_extensions import override
 
+from ares_celery.errors import OperationIdReusedError
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import AgentSpec, AgentState, Desired, Owner, Request, RestartType, RuntimeState
 from ares_celery.model.command import Complete, Deadline, DeadlineDue, Delete, MarkRunning, Register, Start, Stop
 from ares_celery.model.event import NewEvent
-from ares_celery.model.plan import Plan
-from ares_celery.store.base import CommitConflict, DueDeadline
+from ares_celery.model.plan import Nudge, Plan
+from ares_celery.runtime.commits import Committer
+from ares_celery.runtime.ports import Launcher
+from ares_celery.store.base import AgentRead, CommitConflict, DueDeadline
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.store import RedisStore
 from tests.contract.store.acting import AGENT, OWNER, act, claim, plan_for, record_of, run, start
 from tests.contract.store.backends import Backend, LosingDriver
 
 pytestmark = pytest.mark.contract
+
+
+class Silent(Launcher):
+    """No broker."""
+
+    @override
+    def launch(self, nudge: Nudge) -> None:
+        """Forgets it."""
+
+    @override
+    def waiting(self, queue: str | None) -> int | None:
+        """Nothing waits."""
+        return 0
 
 
 def test_a_new_agent_is_read_back_as_it_was_decided(store: RedisStore) -> None:
@@ -267,3 +284,47 @@ def test_lists_and_counts_follow_the_states(store: RedisStore) -> None:
     assert store.list_ids() == sorted(ids)
     reads = store.read_many([*ids, AgentId("nobody")])
     assert [read.record.id if read.record else None for read in reads] == [*ids, None]
+
+
+def test_an_operation_id_is_for_one_kind_of_operation(store: RedisStore) -> None:
+    """Another one under the same id is refused in words, and does nothing; the same one again is not."""
+    committer = Committer(store, lambda: store.config, Silent())
+    committer.apply(AGENT, Start(spec=AgentSpec(id=AGENT, type="counter")), op="x1")
+    before = record_of(store)
+    assert committer.apply(AGENT, Start(if_exists="restart"), op="x1").ignored == "done before"
+    for command in (Stop(), Stop(force=True), Delete()):
+        with pytest.raises(OperationIdReusedError, match="op 'x1' was used for start of agent 'counter-1' already"):
+            committer.apply(AGENT, command, op="x1")
+    assert record_of(store) == before
+    committer.apply(AGENT, Stop(force=True), op="x2")
+    committer.apply(AGENT, Delete(), op="x3")
+    assert committer.apply(AGENT, Delete(), op="x3").ignored == "done before"
+    with pytest.raises(OperationIdReusedError, match="was used for delete"):
+        committer.apply(AGENT, Start(spec=AgentSpec(id=AGENT, type="counter")), op="x3")
+
+
+def test_two_operations_of_one_id_at_once_do_not_both_succeed(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that has read before the other wrote learns from the script that the id is used."""
+    start(store)
+    reads = store.read
+
+    def late(agent_id: AgentId, *, op: str = "") -> AgentRead:
+        read = reads(agent_id, op=op)
+        store.commit(plan_for(store, read, Start(if_exists="restart")), read, op=op)
+        return read
+
+    monkeypatch.setattr(store, "read", late)
+    with pytest.raises(OperationIdReusedError, match="was used for start"):
+        Committer(store, lambda: store.config, Silent()).apply(AGENT, Stop(), op="x1")
+    monkeypatch.undo()
+    assert record_of(store).desired is Desired.RUNNING
+
+
+def test_an_outcome_of_an_older_version_counts_as_the_same_operation(store: RedisStore, raw: redis.Redis) -> None:
+    """It does not say what it was for."""
+    start(store)
+    raw.set(Keys(store.namespace, store.config.shards).op(AGENT, "old"), "1795975978273137|1|0|1795975978273137")
+    committer = Committer(store, lambda: store.config, Silent())
+    assert committer.apply(AGENT, Stop(), op="old").ignored == "done before"

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import redis
 
-from ares_celery.errors import FencedError
+from ares_celery.errors import FencedError, OperationIdReusedError
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentSpec, AgentState, Held
 from ares_celery.model.audit import AuditNote
@@ -98,6 +98,17 @@ def test_a_repeat_of_the_same_operation_changes_nothing(backend: Backend) -> Non
         write(store, GROUP, read, op="x", counters={"group_restarts": 1})
     write(store, GROUP, read, op="x", counters={"group_restarts": 1})
     assert store.counters()["group_restarts"] == 1
+
+
+def test_an_operation_id_of_a_group_is_for_one_kind_of_operation(store: RedisStore) -> None:
+    """To delete under the id that it was defined with is refused, and the group stays."""
+    read = store.read_group(GROUP.name)
+    defined, deleted = AuditNote(operation="group.define"), AuditNote(operation="group.delete")
+    store.commit_group(GROUP.name, GROUP, read, op="x", note=defined)
+    store.commit_group(GROUP.name, GROUP, read, op="x", note=defined)
+    with pytest.raises(OperationIdReusedError, match=r"op 'x' was used for group.define of group"):
+        store.commit_group(GROUP.name, None, store.read_group(GROUP.name), op="x", note=deleted)
+    assert store.read_group(GROUP.name).group == GROUP
 
 
 def test_the_next_step_is_a_deadline_of_the_home_shard(store: RedisStore) -> None:

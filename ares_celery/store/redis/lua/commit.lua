@@ -26,10 +26,11 @@
 -- ARGV[12] what the signal grows by
 -- ARGV[13] demanded score of the lease, empty: none, 0: there must be no lease
 -- ARGV[14] channel on which it is told that the agent comes to rest, empty: it does not
--- ARGV[15+] lists, each as its length and its items: fields to set (name, value), fields to clear, members of KEYS[6]
+-- ARGV[15] kind of operation, for the outcome: an operation id is for one kind
+-- ARGV[16+] lists, each as its length and its items: fields to set (name, value), fields to clear, members of KEYS[6]
 --           to add, to remove, deadlines (member, score or empty), counters (name, by), events (data, type),
 --           audit entries (data, most entries of the stream)
--- Reply: {'done' | 'repeated', outcome} or {'conflict', what has changed}; outcome is epoch|revision|version|now.
+-- Reply: {'done' | 'repeated', outcome} or {'conflict', what has changed}; outcome is epoch|revision|version|now|kind of operation.
 
 local remembered = redis.call('GET', KEYS[2])
 if remembered then
@@ -62,7 +63,7 @@ end
 
 -- Nothing was written so far; from here on nothing is refused.
 
-local position = 14
+local position = 15
 local function take()
   position = position + 1
   return ARGV[position]
@@ -148,6 +149,7 @@ for i = 1, #audit, 2 do
 end
 
 local outcome = ARGV[10] .. '|' .. revision .. '|' .. string.format('%.0f', version) .. '|' .. now
+  .. '|' .. ARGV[15]
 redis.call('SET', KEYS[2], outcome, 'EX', ARGV[7])
 if ARGV[9] ~= '' then
   redis.call('PUBLISH', ARGV[9], ARGV[1])

@@ -13,8 +13,9 @@
 -- ARGV[6] seconds for which the outcome is remembered
 -- ARGV[7] audit entry, empty: none
 -- ARGV[8] most entries of the audit stream
--- ARGV[9+] counters: name, by
--- Reply: {'done' | 'repeated', revision} or {'conflict'}.
+-- ARGV[9] kind of operation, for the outcome: an operation id is for one kind
+-- ARGV[10+] counters: name, by
+-- Reply: {'done' | 'repeated', outcome} or {'conflict'}; outcome is 0|revision|0|now|kind of operation, as of an agent.
 
 local remembered = redis.call('GET', KEYS[2])
 if remembered then
@@ -41,11 +42,12 @@ if ARGV[5] == '-' then
 elseif ARGV[5] ~= '' then
   redis.call('ZADD', KEYS[3], string.format('%.0f', tonumber(now) + tonumber(ARGV[5])), ARGV[4])
 end
-for i = 9, #ARGV, 2 do
+for i = 10, #ARGV, 2 do
   redis.call('HINCRBY', KEYS[5], ARGV[i], ARGV[i + 1])
 end
 if ARGV[7] ~= '' then
   redis.call('XADD', KEYS[6], 'MAXLEN', '~', ARGV[8], '*', 'd', ARGV[7], 't', now)
 end
-redis.call('SET', KEYS[2], revision, 'EX', ARGV[6])
-return {'done', revision}
+local outcome = '0|' .. revision .. '|0|' .. now .. '|' .. ARGV[9]
+redis.call('SET', KEYS[2], outcome, 'EX', ARGV[6])
+return {'done', outcome}

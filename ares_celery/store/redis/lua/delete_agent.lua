@@ -31,10 +31,11 @@
 -- ARGV[10] most dead letters of the shard
 -- ARGV[11] milliseconds for which a dead letter is kept
 -- ARGV[12+] kinds of deadlines
--- Reply: {'done' | 'repeated' | 'conflict'}; an agent that does not exist is done.
+-- Reply: {'done' | 'conflict'} or {'repeated', outcome}; an agent that does not exist is done.
 
-if redis.call('EXISTS', KEYS[2]) == 1 then
-  return {'repeated'}
+local remembered = redis.call('GET', KEYS[2])
+if remembered then
+  return {'repeated', remembered}
 end
 local record = redis.call('HMGET', KEYS[1], 'revision', 'epoch', 'owner_identity', 'state')
 if record[1] and (record[1] ~= ARGV[2] or (record[2] or '0') ~= ARGV[3]) then
@@ -84,7 +85,7 @@ redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8], KEYS[10], KEYS[11], KEYS[12], KE
 for i = 19, #KEYS do
   redis.call('UNLINK', KEYS[i])
 end
-redis.call('SET', KEYS[2], '0|0|0|' .. now, 'EX', ARGV[4])
+redis.call('SET', KEYS[2], '0|0|0|' .. now .. '|delete', 'EX', ARGV[4])
 if ARGV[5] ~= '' and record[1] then
   redis.call('XADD', KEYS[9], 'MAXLEN', '~', ARGV[6], '*', 'd', ARGV[5], 't', now)
 end

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final, Literal, Self, cast, get_args
+from typing import Any, Final, Self, cast, get_args
 
 from typing_extensions import override
 
@@ -31,10 +31,17 @@ from ares_celery.ids import AgentId, Epoch, check_agent_id
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentSpec, AgentState
 from ares_celery.model.command import Command, IfExists
-from ares_celery.model.durations import parse_duration
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
-from ares_celery.runtime.callers import apply_asked, as_shown, check_flags, me
+from ares_celery.runtime.callers import (
+    apply_asked,
+    as_shown,
+    check_choice,
+    check_flags,
+    check_texts,
+    check_timeout,
+    me,
+)
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.groups import Groups
 from ares_celery.runtime.handle import AgentHandle
@@ -43,7 +50,7 @@ from ares_celery.runtime.outside_events import OutsideEvents
 from ares_celery.runtime.queries import AgentQueries, Ports
 from ares_celery.runtime.state_access import StateAccess
 from ares_celery.runtime.stream_care import StreamCare
-from ares_celery.runtime.waiting import RESTING, STARTED
+from ares_celery.runtime.waiting import RESTING, STARTED, Wait
 from ares_celery.store.base import EventStore, SnapshotStore
 from ares_celery.supervision.killing import kill_hosting_process
 from ares_celery.supervision.overview import NamespaceOverview
@@ -192,7 +199,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         agent: AgentSpec | object | str,
         *,
         if_exists: IfExists = "error",
-        wait: Literal["durable", "running"] = "durable",
+        wait: Wait = "durable",
         timeout: timedelta | float | None = None,
         reason: str = "",
         actor: str = "",
@@ -213,23 +220,23 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         Raises:
             AgentAlreadyRegisteredError, AgentParkedError, RuntimeStoppedError, NilAgentError, AgentNotFoundError,
             UnknownAgentTypeError, InvalidConfigError, WaitTimeoutError.
+            InvalidSettingError: ``if_exists``, ``wait`` or ``timeout`` cannot be.
 
         Example:
             ``manager.start_agent(AgentSpec(id="counter-1", type="counter"), if_exists="return", wait="running")``
         """
+        check_choice("if_exists", if_exists, get_args(IfExists))
+        check_choice("wait", wait, get_args(Wait))
+        limit = None if timeout is None else check_timeout(timeout)
         spec = None if isinstance(agent, str) else self._spec_of(agent, None, known=True)
         agent_id = check_agent_id(agent) if spec is None else AgentId(spec.id)
         if spec is not None:
             self._check_type(spec)
-        if if_exists not in get_args(IfExists):
-            problem = f"use one of {', '.join(get_args(IfExists))}"
-            raise InvalidSettingError(field="if_exists", value=as_shown(if_exists), problem=problem)
         command = commands.Start(reason=reason, actor=actor or me(), spec=spec, if_exists=if_exists)
         self._apply(agent_id, command, op)
         handle = AgentHandle(self, agent_id)
         if wait == "running":
-            limit = self.config.start_timeout if timeout is None else parse_duration(timeout)
-            info = self.wait_for(agent_id, STARTED, timeout=limit)
+            info = self.wait_for(agent_id, STARTED, timeout=self.config.start_timeout if limit is None else limit)
             if info.state is AgentState.PARKED:
                 raise AgentParkedError(agent_id=agent_id, cause=info.cause, reason=info.last_error)
         return handle
@@ -260,15 +267,15 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         Raises:
             AgentNotFoundError. InvalidSettingError: ``force`` is neither True nor False.
         """
-        check_flags(force=force)
+        check_flags(wait=wait, force=force)
         checked = check_agent_id(agent_id)
+        limit = None if timeout is None else check_timeout(timeout)
         who = actor or me()
         self._apply(checked, commands.Stop(reason=reason, actor=who, force=force), op)
         if not wait:
             return
-        limit = self.config.agent_stop_timeout if timeout is None else parse_duration(timeout)
         try:
-            self.wait_for(checked, RESTING, timeout=limit)
+            self.wait_for(checked, RESTING, timeout=self.config.agent_stop_timeout if limit is None else limit)
         except WaitTimeoutError:
             self._apply(checked, commands.Stop(reason=reason, actor=who, force=True), "")
 
@@ -400,6 +407,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             are in field ``co_tenants``), or runs on another machine.
         """
         check_flags(force=force)
+        check_texts(reason=reason, actor=actor)
         why = (reason, actor or me())
         return kill_hosting_process(self._ports.store, self.config, check_agent_id(agent_id), force=force, why=why)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, get_args
 
 from ares_celery.async_manager.handle import AsyncAgentHandle
 from ares_celery.async_manager.messages import AsyncMessages
@@ -13,10 +13,10 @@ from ares_celery.errors import AgentParkedError, WaitTimeoutError
 from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState
 from ares_celery.model.command import IfExists
-from ares_celery.model.durations import parse_duration
 from ares_celery.runtime.administration import Apply
+from ares_celery.runtime.callers import check_choice, check_flags, check_timeout
 from ares_celery.runtime.handle import AgentHandle
-from ares_celery.runtime.waiting import RESTING, STARTED
+from ares_celery.runtime.waiting import RESTING, STARTED, Wait
 
 __all__ = ["AsyncAgents"]
 
@@ -42,7 +42,7 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
         agent: AgentSpec | object | str,
         *,
         if_exists: IfExists = "error",
-        wait: Literal["durable", "running"] = "durable",
+        wait: Wait = "durable",
         timeout: timedelta | float | None = None,
         reason: str = "",
         actor: str = "",
@@ -53,10 +53,11 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
         Example:
             ``await manager.start_agent(AgentSpec(id="counter-1", type="counter"), if_exists="return", wait="running")``
         """
+        check_choice("wait", wait, get_args(Wait))
+        limit = None if timeout is None else check_timeout(timeout)
         call = self._calls.core.start_agent
         asked = await self._calls.run(call, agent, if_exists=if_exists, reason=reason, actor=actor, op=op)
         if wait == "running":
-            limit = parse_duration(timeout) if timeout is not None else None
             if limit is None:
                 limit = (await self._calls.run(lambda: self._calls.core.config)).start_timeout
             info = await self.wait_for(asked.id, STARTED, timeout=limit)
@@ -81,7 +82,8 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
         ``agent_stop_timeout`` is over.
         """
         call = self._calls.core.stop_agent
-        limit = parse_duration(timeout) if timeout is not None else None
+        check_flags(wait=wait, force=force)
+        limit = None if timeout is None else check_timeout(timeout)
         await self._calls.run(call, agent_id, wait=False, force=force, reason=reason, actor=actor, op=op)
         if not wait:
             return

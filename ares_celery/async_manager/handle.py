@@ -121,7 +121,7 @@ class AsyncAgentHandle:
 
     async def wait(self, state: AgentState | str, timeout: timedelta | float = 60.0) -> AgentInfo:
         """Waits until it is in this state; see :meth:`AsyncManager.wait_for`."""
-        return await self._manager.wait_for(self.id, {AgentState(state)}, timeout=timeout)
+        return await self._manager.wait_for(self.id, [state], timeout=timeout)
 
     @override
     def __repr__(self) -> str:

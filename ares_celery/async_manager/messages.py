@@ -10,9 +10,8 @@ from ares_celery.async_manager.calls import Calls
 from ares_celery.async_manager.chunk_stream import AsyncChunkStream
 from ares_celery.errors import ProcessTimeoutError, StoreUnavailableError, error_from_wire
 from ares_celery.ids import AgentId
-from ares_celery.model.durations import parse_duration
 from ares_celery.model.message import Chunk, DeadLetter
-from ares_celery.runtime.callers import check_flags
+from ares_celery.runtime.callers import check_flags, check_timeout
 from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
 from ares_celery.runtime.messages import LETTERS, check_seq, checked_ids
@@ -50,7 +49,7 @@ class AsyncMessages:
             AgentFailedError and others: As for :meth:`Manager.process`.
         """
         checked, sent = checked_ids(agent_id, message_id)
-        seconds = parse_duration(timeout).total_seconds()
+        seconds = check_timeout(timeout).total_seconds()
         until = self._calls.clock.monotonic() + seconds
         await (await self._mailbox()).send(checked, message, message_id=sent, wants_reply=True)
         reply = await self._await_reply(checked, sent, until)
@@ -98,7 +97,7 @@ class AsyncMessages:
         """
         checked, sent = checked_ids(agent_id, message_id)
         check_flags(detached=detached)
-        seconds = parse_duration(timeout).total_seconds()
+        seconds = check_timeout(timeout).total_seconds()
         return AsyncChunkStream(
             self._calls.access, checked, message, message_id=sent, timeout=seconds, detached=detached
         )
@@ -113,7 +112,7 @@ class AsyncMessages:
         """The chunks of a stream behind ``after_seq``, as soon as there are some; see :meth:`Manager.read_chunks`."""
         checked, sent = checked_ids(agent_id, message_id)
         after = check_seq(after_seq)
-        seconds = parse_duration(timeout).total_seconds()
+        seconds = check_timeout(timeout).total_seconds()
         return await (await self._mailbox()).read_chunks(checked, sent, after=after, timeout=seconds) or ()
 
     async def dead_letters(self, agent_id: str | None = None, *, limit: int = LETTERS) -> list[DeadLetter]:

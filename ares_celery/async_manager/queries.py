@@ -9,8 +9,8 @@ from ares_celery.async_manager.calls import Calls
 from ares_celery.errors import AgentNotFoundError
 from ares_celery.ids import check_agent_id
 from ares_celery.model.agent import AgentInfo, AgentState
-from ares_celery.model.durations import parse_duration
 from ares_celery.model.info import agent_info
+from ares_celery.runtime.callers import check_timeout
 from ares_celery.runtime.waiting import awaited_states, timed_out
 
 __all__ = ["AsyncQueries"]
@@ -48,7 +48,7 @@ class AsyncQueries:
             WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
         """
         checked, wanted = check_agent_id(agent_id), awaited_states(states)
-        limit = parse_duration(timeout).total_seconds()
+        limit = check_timeout(timeout).total_seconds()
         access, watch = await self._calls.access(), await self._calls.watch()
         until = self._calls.clock.monotonic() + limit
         while True:

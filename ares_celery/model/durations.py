@@ -8,7 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-__all__ = ["Duration", "OptionalDuration", "Size", "format_duration", "parse_duration", "parse_size"]
+__all__ = ["DURATION_RULE", "Duration", "OptionalDuration", "Size", "format_duration", "parse_duration", "parse_size"]
+
+#: What is accepted, in words.
+DURATION_RULE = "write seconds as a number, or 500ms, 10s, 2m, 1h"
 
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>us|ms|s|m|h|d)?")
@@ -28,7 +31,7 @@ def parse_duration(value: object) -> timedelta:
     """
     if isinstance(value, timedelta):
         return value
-    message = f"{value!r} is not a duration; write seconds as a number, or 500ms, 10s, 2m, 1h"
+    message = f"{value!r} is not a duration; {DURATION_RULE}"
     try:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return timedelta(seconds=value)

@@ -13,6 +13,7 @@ import msgspec
 
 from ares_celery.errors import InvalidSettingError
 from ares_celery.ids import Version
+from ares_celery.model.arguments import as_shown
 
 __all__ = [
     "ANY",
@@ -144,10 +145,10 @@ class ReadOptions:
             value: object = getattr(self, name)
             if not isinstance(value, int) or value > LARGEST_VERSION:
                 problem = f"give a whole number up to {LARGEST_VERSION}"
-                raise InvalidSettingError(field=name, value=repr(value)[:100], problem=problem)
+                raise InvalidSettingError(field=name, value=as_shown(value), problem=problem)
         if self.direction not in _DIRECTIONS:
             problem = f"give {' or '.join(_DIRECTIONS)}"
-            raise InvalidSettingError(field="direction", value=repr(self.direction)[:100], problem=problem)
+            raise InvalidSettingError(field="direction", value=as_shown(self.direction), problem=problem)
         _demand_zone(self.since)
 
 
@@ -187,14 +188,14 @@ class EventFilter:
             names = frozenset(value)
             foreign = next((one for one in names if not isinstance(cast("object", one), str)), None)
             if foreign is not None:
-                raise InvalidSettingError(field=name, value=repr(foreign)[:100], problem="give texts")
+                raise InvalidSettingError(field=name, value=as_shown(foreign), problem="give texts")
             object.__setattr__(self, name, names)
         _demand_zone(self.since)
 
 
 def _demand_zone(since: datetime | None) -> None:
     if since is not None and not isinstance(cast("object", since), datetime):
-        raise InvalidSettingError(field="since", value=repr(since)[:100], problem="give a datetime")
+        raise InvalidSettingError(field="since", value=as_shown(since), problem="give a datetime")
     if since is not None and since.utcoffset() is None:
         raise InvalidSettingError(field="since", value=str(since), problem="a time needs its zone, such as UTC")
 

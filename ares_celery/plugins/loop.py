@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ares_celery.errors import InvalidSettingError
+from ares_celery.model.arguments import as_shown
 from ares_celery.plugins.contract import Capability, EventBus, PluginContext
 from ares_celery.plugins.raised import Raised
 
@@ -44,9 +45,9 @@ class LoopPlugin:
         given = cast("object", max_iterations)
         if isinstance(given, bool) or not isinstance(given, int) or given < 0:
             problem = "give a whole number of rounds, or 0 for no limit"
-            raise InvalidSettingError(field="max_iterations", value=repr(given), problem=problem)
+            raise InvalidSettingError(field="max_iterations", value=as_shown(given), problem=problem)
         if until is not None and not callable(until):
-            raise InvalidSettingError(field="until", value=repr(until), problem="give a function of the state")
+            raise InvalidSettingError(field="until", value=as_shown(until), problem="give a function of the state")
         if max_iterations == 0 and until is None:
             problem = "the loop would never end; give max_iterations above 0, or until"
             raise InvalidSettingError(field="max_iterations", value=0, problem=problem)

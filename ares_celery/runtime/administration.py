@@ -15,7 +15,7 @@ from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentInfo, AgentSpec
 from ares_celery.model.audit import AuditEntry
 from ares_celery.model.info import agent_info
-from ares_celery.runtime.callers import apply_asked, as_shown, check_flags, check_texts, me
+from ares_celery.runtime.callers import apply_asked, as_shown, check_choice, check_flags, check_texts, me
 from ares_celery.runtime.queries import AgentQueries
 
 __all__ = ["Administration", "Apply"]
@@ -56,15 +56,14 @@ class Administration(AgentQueries):
 
         Raises:
             AgentNotFoundError.
-            InvalidConfigError: The config does not fit the type, or is no JSON. InvalidSettingError: Another ``apply``.
+            InvalidConfigError: The config does not fit the type, or is no JSON.
+            InvalidSettingError: Another ``apply``, or a ``merge`` that is neither True nor False.
 
         Example:
             ``manager.update_agent("counter-1", config={"step": 5}, apply="restart", reason="faster")``
         """
         checked = check_agent_id(agent_id)
-        if apply not in get_args(Apply):
-            problem = f"use one of {', '.join(get_args(Apply))}"
-            raise InvalidSettingError(field="apply", value=str(apply), problem=problem)
+        check_choice("apply", apply, get_args(Apply))
         check_flags(merge=merge)
         known = self._record(checked).spec
         new = parse_spec({"id": checked, "type": known.type, "config": config})

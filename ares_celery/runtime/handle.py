@@ -116,7 +116,7 @@ class AgentHandle:
 
     def wait(self, state: AgentState | str, timeout: timedelta | float = 60.0) -> AgentInfo:
         """Waits until it is in this state; see :meth:`Manager.wait_for`."""
-        return self._manager.wait_for(self.id, {AgentState(state)}, timeout=timeout)
+        return self._manager.wait_for(self.id, [state], timeout=timeout)
 
     @override
     def __repr__(self) -> str:

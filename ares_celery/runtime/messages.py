@@ -8,9 +8,8 @@ from typing import Any, Final, cast
 
 from ares_celery.errors import InvalidSettingError, ProcessTimeoutError, StoreUnavailableError, error_from_wire
 from ares_celery.ids import AgentId, check_agent_id
-from ares_celery.model.durations import parse_duration
 from ares_celery.model.message import Chunk, DeadLetter
-from ares_celery.runtime.callers import as_shown, check_flags, check_texts
+from ares_celery.runtime.callers import as_shown, check_flags, check_texts, check_timeout
 from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE, ChunkStream, OpenStreams
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
 from ares_celery.runtime.loop_guard import refuse_event_loop
@@ -54,7 +53,7 @@ class AgentMessages(AgentQueries):
         """
         refuse_event_loop("process")
         checked, sent = checked_ids(agent_id, message_id)
-        store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
+        store, seconds = self._ports.store, check_timeout(timeout).total_seconds()
         until = self._clock.monotonic() + seconds
         reply = store.send_and_wait(checked, message, message_id=sent, timeout=seconds)
         if reply is None:
@@ -120,7 +119,7 @@ class AgentMessages(AgentQueries):
         refuse_event_loop("process_stream")
         checked, sent = checked_ids(agent_id, message_id)
         check_flags(detached=detached)
-        store, seconds = self._ports.store, parse_duration(timeout).total_seconds()
+        store, seconds = self._ports.store, check_timeout(timeout).total_seconds()
         store.send(checked, message, message_id=sent, wants_reply=True, stream=True, detached=detached)
         stream = ChunkStream(store, checked, sent, timeout=seconds, detached=detached, clock=self._clock)
         self._open_streams.watch(stream, self._clock)
@@ -144,7 +143,7 @@ class AgentMessages(AgentQueries):
         """
         refuse_event_loop("read_chunks")
         checked, sent = checked_ids(agent_id, message_id)
-        after, seconds = check_seq(after_seq), parse_duration(timeout).total_seconds()
+        after, seconds = check_seq(after_seq), check_timeout(timeout).total_seconds()
         return self._ports.store.read_chunks(checked, sent, after=after, timeout=seconds) or ()
 
     def dead_letters(self, agent_id: str | None = None, *, limit: int = LETTERS) -> list[DeadLetter]:

@@ -14,8 +14,8 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState
-from ares_celery.model.durations import parse_duration
 from ares_celery.model.info import agent_info
+from ares_celery.runtime.callers import check_timeout
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.waiting import awaited_states, known_states, timed_out
 from ares_celery.store.base import Store
@@ -89,9 +89,10 @@ class AgentQueries:
 
         Raises:
             WaitTimeoutError: It is not; field ``state`` says where it is. AgentNotFoundError.
+            InvalidSettingError: No state is named, or there is no such state; or the timeout is none.
         """
         checked, wanted = check_agent_id(agent_id), awaited_states(states)
-        limit = parse_duration(timeout).total_seconds()
+        limit = check_timeout(timeout).total_seconds()
         until, pause = self._clock.monotonic() + limit, _FIRST_LOOK
         while True:
             record = self._record(checked)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from ares_celery.errors import InvalidSettingError, WaitTimeoutError
 from ares_celery.model.agent import LIVE, AgentInfo, AgentState, Desired
 from ares_celery.runtime.callers import as_shown
 
-__all__ = ["RESTING", "STARTED", "awaited_states", "known_states", "timed_out"]
+__all__ = ["RESTING", "STARTED", "Wait", "awaited_states", "known_states", "timed_out"]
+
+#: What start_agent may wait for.
+Wait = Literal["durable", "running"]
 
 #: Where a wait for running ends: it will not run any later either.
 STARTED: Final = frozenset({AgentState.RUNNING, AgentState.COMPLETED, AgentState.PARKED})

@@ -19,7 +19,7 @@ from ares_celery.errors import (
     error_from_wire,
 )
 from ares_celery.model.agent import AgentState
-from ares_celery.model.durations import parse_duration
+from ares_celery.model.arguments import check_timeout
 from ares_celery.model.event import Event
 from ares_celery.model.message import Chunk
 from ares_celery.runtime.worker_hooks import StateSources
@@ -418,7 +418,7 @@ def _name(what: object, count: int) -> str:
 
 
 def _seconds(duration: timedelta | float | str) -> float:
-    return parse_duration(duration).total_seconds()
+    return check_timeout(duration, "duration").total_seconds()
 
 
 def _plain(seconds: float) -> float:

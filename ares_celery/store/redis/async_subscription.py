@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from ares_celery.clock import Clock
 from ares_celery.errors import AresError, StoreUnavailableError
-from ares_celery.model.durations import parse_duration
+from ares_celery.model.arguments import check_timeout
 from ares_celery.model.event import Event, EventFilter
 from ares_celery.store.redis import feed_calls
 from ares_celery.store.redis.background_tasks import keep_alive
@@ -100,7 +100,7 @@ class AsyncRedisSubscription:
 
     async def poll(self, timeout: timedelta | float | None = None) -> Event | None:
         """The next event; None when none came in time, or it was closed."""
-        until = None if timeout is None else self._clock.monotonic() + parse_duration(timeout).total_seconds()
+        until = None if timeout is None else self._clock.monotonic() + check_timeout(timeout).total_seconds()
         async with self._reading:
             if self.closed:
                 return None

@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from ares_celery.errors import InvalidSettingError
 from ares_celery.ids import Version
+from ares_celery.model.arguments import as_shown
 from ares_celery.model.event import ANY, EMPTY, Event, EventFilter, ExpectedVersion, NewEvent, ReadOptions
 from ares_celery.store.redis import event_calls, feed_calls
 from ares_celery.store.redis.bound import Bound
@@ -131,7 +132,7 @@ def _demanded(expected: ExpectedVersion) -> Version | None:
     """The version that the stream must have; None = any, as zero and negatives mean."""
     if not isinstance(cast("object", expected), int):
         problem = "give a version, EMPTY or ANY"
-        raise InvalidSettingError(field="expected_version", value=repr(expected)[:100], problem=problem)
+        raise InvalidSettingError(field="expected_version", value=as_shown(expected), problem=problem)
     if expected == EMPTY:
         return Version(0)
     return Version(expected) if expected > 0 else None

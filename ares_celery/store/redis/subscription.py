@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from ares_celery.clock import Clock
 from ares_celery.errors import AresError, StoreUnavailableError
-from ares_celery.model.durations import parse_duration
+from ares_celery.model.arguments import check_timeout
 from ares_celery.model.event import Event
 from ares_celery.store.redis.client import RedisClient
 from ares_celery.store.redis.following import Ask, Following, Found, Step, Wait
@@ -77,7 +77,7 @@ class RedisSubscription:
 
     def poll(self, timeout: timedelta | float | None = None) -> Event | None:
         """The next event; None when none came in time, or it was closed."""
-        until = None if timeout is None else self._clock.monotonic() + parse_duration(timeout).total_seconds()
+        until = None if timeout is None else self._clock.monotonic() + check_timeout(timeout).total_seconds()
         try:
             with self._lock:
                 return self._poll(until)

@@ -30,18 +30,11 @@ from ares_celery.errors import (
 from ares_celery.ids import AgentId, Epoch, check_agent_id
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentSpec, AgentState
+from ares_celery.model.arguments import as_shown, check_choice, check_flags, check_timeout
 from ares_celery.model.command import Command, IfExists
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
-from ares_celery.runtime.callers import (
-    apply_asked,
-    as_shown,
-    check_choice,
-    check_flags,
-    check_texts,
-    check_timeout,
-    me,
-)
+from ares_celery.runtime.callers import apply_asked, check_texts, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.groups import Groups
 from ares_celery.runtime.handle import AgentHandle

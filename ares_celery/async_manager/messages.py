@@ -11,7 +11,7 @@ from ares_celery.async_manager.chunk_stream import AsyncChunkStream
 from ares_celery.errors import ProcessTimeoutError, StoreUnavailableError, error_from_wire
 from ares_celery.ids import AgentId
 from ares_celery.model.message import Chunk, DeadLetter
-from ares_celery.runtime.callers import check_flags, check_timeout
+from ares_celery.runtime.callers import check_flags, check_texts, check_timeout
 from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE
 from ares_celery.runtime.handle import PROCESS_TIMEOUT
 from ares_celery.runtime.messages import LETTERS, check_seq, checked_ids
@@ -114,6 +114,12 @@ class AsyncMessages:
         after = check_seq(after_seq)
         seconds = check_timeout(timeout).total_seconds()
         return await (await self._mailbox()).read_chunks(checked, sent, after=after, timeout=seconds) or ()
+
+    async def cancel_stream(self, agent_id: str, message_id: str) -> None:
+        """Ends a stream in the agent, as leaving its iterator does; see :meth:`Manager.cancel_stream`."""
+        check_texts(message_id=message_id)
+        checked, sent = checked_ids(agent_id, message_id)
+        await (await self._mailbox()).cancel(checked, sent)
 
     async def dead_letters(self, agent_id: str | None = None, *, limit: int = LETTERS) -> list[DeadLetter]:
         """Messages that were given up on, of one agent or of all, newest first."""

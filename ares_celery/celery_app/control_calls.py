@@ -30,7 +30,6 @@ from ares_celery.runtime.messages import check_seq, checked_ids
 __all__ = [
     "MOST_OF_A_PAGE",
     "audit",
-    "cancel_stream",
     "dead_letters",
     "follow_events",
     "get_config",
@@ -99,13 +98,6 @@ def read_chunks(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:
         return {"chunks": wait_politely(ports, look)}
     except ProcessTimeoutError:
         return {"pending": message_id}
-
-
-def cancel_stream(manager: CoreManager, ports: ControlPorts, given: Given) -> None:  # noqa: ARG001 - as the others
-    """Ends a stream whose caller leaves."""
-    check_texts(message_id=given["message_id"])
-    agent_id, message_id = checked_ids(given["agent_id"], given["message_id"])
-    ports.store.cancel(agent_id, message_id)
 
 
 def dead_letters(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401, ARG001 - as the others

@@ -68,10 +68,6 @@ def _read_chunks(agent_id: str, message_id: str, after_seq: int = 0) -> None:
     """The pieces behind ``after_seq``, none behind the end. What nobody reads for long ends, unless it is detached."""
 
 
-def _cancel_stream(agent_id: str, message_id: str) -> None:
-    """The caller of a stream leaves: it ends, unless it is detached or over."""
-
-
 def _dead_letters(agent_id: str | None = None, limit: int = 100) -> None:
     """Messages that were given up on, of one agent or of all, newest first."""
 
@@ -174,7 +170,7 @@ CONTROLS: Final = (
         calls.read_chunks,
         _read_chunks,
     ),
-    Control("cancel_stream", call=calls.cancel_stream, parameters=_cancel_stream),
+    Control("cancel_stream"),
     Control("dead_letters", "list of `DeadLetter`", {}, calls.dead_letters, _dead_letters),
     Control("read_events", "`events`, `stream_version`", {}, calls.read_events, _read_events),
     Control(

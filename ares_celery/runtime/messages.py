@@ -146,6 +146,17 @@ class AgentMessages(AgentQueries):
         after, seconds = check_seq(after_seq), check_timeout(timeout).total_seconds()
         return self._ports.store.read_chunks(checked, sent, after=after, timeout=seconds) or ()
 
+    def cancel_stream(self, agent_id: str, message_id: str) -> None:
+        """Ends a stream in the agent, as leaving its iterator does. One that is detached or over: no effect.
+
+        Raises:
+            InvalidAgentIdError, InvalidSettingError: An id is not acceptable.
+        """
+        refuse_event_loop("cancel_stream")
+        check_texts(message_id=message_id)
+        checked, sent = checked_ids(agent_id, message_id)
+        self._ports.store.cancel(checked, sent)
+
     def dead_letters(self, agent_id: str | None = None, *, limit: int = LETTERS) -> list[DeadLetter]:
         """Messages that were given up on, of one agent or of all, newest first."""
         checked = None if agent_id is None else check_agent_id(agent_id)

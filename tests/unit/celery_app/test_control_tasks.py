@@ -69,7 +69,7 @@ def wiring(namespace: str) -> Iterator[Wiring]:
     committer = Committer(store, lambda: store.config, Nobody())
     made.control_ports = ControlPorts(lambda _: (store, committer))
     store.set_runtime(RuntimeState.RUNNING, only_from=(RuntimeState.NEW,), reason="test", actor="test")
-    call(made, "start_agent", agent={"id": "a", "type": "t"})
+    call(made, "start_agent", agent={"id": "a", "type": "t"}, task_id="t-0")
     yield made
     store.close()
 
@@ -86,7 +86,6 @@ def test_every_public_name_of_a_manager_is_a_task_or_says_why_not() -> None:
     """Whoever adds a method decides."""
     public = {name for name, _ in inspect.getmembers(WholeManager) if not name.startswith("_")}
     own = {"read_events", "follow_events", "list_snapshots", "list_executions", "get_execution", "list_types"}
-    own |= {"cancel_stream"}
     told = (set(BY_NAME) - own - {"get_config"}) | set(WITHOUT_TASK)
     assert public - told == set(), "neither in CONTROLS nor in WITHOUT_TASK"
     assert told - public - {"state_sources"} == set(), "told of what a Manager does not have"
@@ -134,7 +133,7 @@ def test_arguments_that_do_not_fit_are_named_with_those_that_do(wiring: Wiring) 
 def test_how_long_a_task_waits_is_not_for_its_sender_to_say(wiring: Wiring) -> None:
     """The same arguments as for a Manager work; those that would make it wait do nothing."""
     assert call(wiring, "stop_agent", agent_id="a", wait=True, timeout=3600) is None
-    started = call(wiring, "start_agent", agent="a", wait="running", timeout=3600)
+    started = call(wiring, "start_agent", agent="a", wait="running", timeout=3600, task_id="t-2")
     assert started["id"] == "a"
 
 

@@ -1,4 +1,4 @@
-"""What a Manager says of arguments that cannot be: before anything is sent, by name, with value and cure."""
+"""What a Manager makes of what it is called with: bad arguments are refused by name, before anything is sent."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CHOICES: list[tuple[str, Callable[[CoreManager], Any]]] = [
     ("wait='runing' is not valid: use one of durable, running", lambda m: m.start_agent("a", wait="runing")),  # type: ignore[arg-type]
     ("wait=True is not valid", lambda m: m.start_agent("a", wait=True)),  # type: ignore[arg-type]
     ("if_exists='maybe' is not valid", lambda m: m.start_agent("a", if_exists="maybe")),  # type: ignore[arg-type]
-    (r"states=\[\] is not valid: name at least one", lambda m: m.wait_for("a", [])),
+    (r"states='\[\]' is not valid: name at least one", lambda m: m.wait_for("a", [])),
     ("states='runing' is not valid", lambda m: m.wait_for("a", "runing")),
     ("direction='up' is not valid", lambda _: ReadOptions(direction="up")),  # type: ignore[arg-type]
 ]
@@ -111,3 +111,16 @@ def test_zero_is_a_timeout(manager: CoreManager) -> None:
     """It looks once."""
     assert manager.wait_for("a", "starting", timeout=0).state is AgentState.STARTING
     assert manager.read_chunks("a", "nobody-knows-it", timeout="0s") == ()  # type: ignore[arg-type]
+
+
+def test_a_stream_is_ended_by_its_ids(manager: CoreManager, raw: fakeredis.FakeRedis) -> None:
+    """As leaving its iterator does; of one that nobody knows, and of a detached one, nothing is ended."""
+    manager.process_stream("a", 1, message_id="m-1")
+    manager.process_stream("a", 1, message_id="m-2", detached=True)
+    for message_id in ("m-1", "m-2", "m-3"):
+        manager.cancel_stream("a", message_id)
+    keys = [key.decode() for key in raw.keys("*message:a:*") if isinstance(key, bytes)]
+    left = {key.rpartition(":")[2]: raw.hget(key, "left") for key in keys}
+    assert left == {"m-1": b"1", "m-2": None}
+    with pytest.raises(InvalidSettingError, match="message_id"):
+        manager.cancel_stream("a", "")

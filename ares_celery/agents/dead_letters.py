@@ -11,6 +11,8 @@ from ares_celery.model.message import DeadLetter
 __all__ = ["HANDLERS", "DeadLetterHandlers", "dead_letter_handler"]
 
 F = TypeVar("F", bound=Callable[[DeadLetter], Any])
+#: The decorator was called with nothing, instead of being written above a function.
+_NOTHING: Final[Any] = None
 
 
 class DeadLetterHandlers:
@@ -27,7 +29,8 @@ class DeadLetterHandlers:
             WorkerHookError: It is no function.
         """
         if not callable(cast("object", handler)):
-            raise WorkerHookError(hook="dead_letter_handler", problem=f"{type(handler).__name__} is no function")
+            problem = "write @dead_letter_handler above a function, without parentheses"
+            raise WorkerHookError(hook="dead_letter_handler", problem=problem)
         module = getattr(handler, "__module__", "?")
         self._handlers[f"{module}.{getattr(handler, '__qualname__', repr(handler))}"] = handler
 
@@ -44,7 +47,7 @@ class DeadLetterHandlers:
 HANDLERS: Final = DeadLetterHandlers()
 
 
-def dead_letter_handler(function: F) -> F:
+def dead_letter_handler(function: F = _NOTHING, /) -> F:
     """Registers a plain function that some worker calls with each dead letter, at least once.
 
     A letter is removed once every handler has returned for it. One that raises, or takes longer than 30 s, is called

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
-from ares_celery.agents.named import NamedFunctions
+from ares_celery.agents.named import NamedFunctions, check_decorated
 from ares_celery.errors import MCPServerError
 
 __all__ = ["MCP_SERVERS", "MCPServer", "MCPServerRegistry", "mcp_server", "override_mcp"]
@@ -93,6 +93,7 @@ def mcp_server(name: str, /) -> Callable[[F], F]:
         >>> MCP_SERVERS.names()[:1]
         ['doc-github']
     """
+    check_decorated(name, "mcp_server", _refused)
 
     def register(function: F) -> F:
         MCP_SERVERS.register(name, function)
@@ -104,7 +105,13 @@ def mcp_server(name: str, /) -> Callable[[F], F]:
 def override_mcp(which: str | Callable[..., Any], session: object) -> AbstractContextManager[None]:
     """Has every agent of this process talk to ``session`` instead of a server while the block runs; for tests.
 
+    Raises:
+        MCPServerError: Nobody registered it in this process, or the name is mistyped.
+
     Example:
+        >>> @mcp_server("doc-search")
+        ... async def search():
+        ...     yield "a real session"
         >>> with override_mcp("doc-search", "a fake session"):
         ...     MCP_SERVERS.replacement("doc-search")[0]
         True

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ares_celery.errors import AresError
 
-__all__ = ["NamedFunctions", "origin_of"]
+__all__ = ["NamedFunctions", "check_decorated", "origin_of"]
 
 
 class _Named(Protocol):
@@ -59,7 +59,8 @@ class NamedFunctions(Generic[D]):
         found = self._known.get(name)
         if found is None:
             known = ", ".join(self.names()) or "none"
-            raise self._refusal(name, f"nobody registered it in this process; known: {known}")
+            cure = "correct the name, or import the module that registers it"
+            raise self._refusal(name, f"nobody registered it in this process; known: {known}; {cure}")
         return found
 
     def name_of(self, which: object) -> str:
@@ -80,7 +81,12 @@ class NamedFunctions(Generic[D]):
         return sorted(self._known)
 
     def override(self, name: str, value: object) -> AbstractContextManager[None]:
-        """Has everybody in this process get ``value`` while the block runs; the name need not be registered."""
+        """Has everybody in this process get ``value`` while the block runs.
+
+        Raises:
+            AresError: The name is not registered: with a mistyped one, the real thing would be used.
+        """
+        self.get(name)
         return self._override(name, value)
 
     @contextmanager
@@ -98,6 +104,18 @@ class NamedFunctions(Generic[D]):
         """Whether something stands in for the name, and what."""
         values = self._replaced.get(name)
         return (True, values[-1]) if values else (False, None)
+
+
+def check_decorated(name: object, decorator: str, refusal: Callable[[str, str], AresError]) -> None:
+    """Refuses a decorator that is written without its name.
+
+    Raises:
+        AresError: The name is the decorated thing, or no text.
+    """
+    if isinstance(name, str):
+        return
+    shown = getattr(name, "__qualname__", None) or repr(name)
+    raise refusal(shown, f'the decorator takes a name, which is a text: write @{decorator}("name")')
 
 
 def origin_of(function: Callable[..., Any]) -> str:

@@ -8,9 +8,11 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
+from ares_celery.agents.config_types import Alternatives, fits, in_words, kind_of, parameter_types
 from ares_celery.agents.contract import Agent
 from ares_celery.agents.upcasting import UPCASTERS, Upcasters
 from ares_celery.errors import AgentTypeError, InvalidConfigError, UnknownAgentTypeError
@@ -24,6 +26,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: Imported by every agents worker unless ARES_AGENT_MODULES names others; it alone may be missing.
 DEFAULT_MODULE: Final = "workers.agents"
+#: Characters of the name of a type; those of factories without a name are made from where they are.
+_LONGEST_NAME: Final = 400
+#: Without any of these an agent would be over as soon as it began.
+_DOES: Final = ("start", "process", "process_stream")
 #: All async or all plain; every other method is always plain.
 _COLOURED: Final = ("start", "process", "process_stream", "stop")
 #: What each method is called with.
@@ -63,7 +69,11 @@ class AgentType:
         return getattr(self.factory, "__module__", "?"), getattr(self.factory, "__qualname__", repr(self.factory))
 
     def check_config(self, spec: AgentSpec) -> None:
-        """Raises InvalidConfigError when the config does not fit the constructor."""
+        """Raises InvalidConfigError when the config does not fit the constructor, by names or annotated types."""
+        Registry.check_described(_parameters(self.factory), spec)
+        self._bind(spec)
+
+    def _bind(self, spec: AgentSpec) -> None:
         try:
             inspect.signature(self.factory).bind(spec.id, **spec.config)
         except TypeError as error:
@@ -80,7 +90,8 @@ class AgentType:
             InvalidConfigError: The config does not fit.
             AgentTypeError: The factory gave nothing, or an object that mixes async and plain methods.
         """
-        self.check_config(spec)
+        # Names alone: an agent that was made before types were checked lives on.
+        self._bind(spec)
         made: Agent | None = self.factory(spec.id, **spec.config)
         if made is None:
             raise AgentTypeError(type=self.name, problem="the factory returned None", agent_id=spec.id)
@@ -103,6 +114,7 @@ def colour_of(made: object, name: str) -> bool:
             raise AgentTypeError(type=name, problem=f"{method} is not callable")
         _check_arguments(made, function, name, method, arguments)
         is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        _check_yields(function, name, method)
         if method in _COLOURED:
             found[method] = is_async
         elif is_async:
@@ -116,7 +128,30 @@ def colour_of(made: object, name: str) -> bool:
             type=name,
             problem=f"{', '.join(_COLOURED)} must be all async or all plain, but {kinds} (all others are always plain)",
         )
+    _check_whole(made, name)
     return next(iter(found.values()), True)
+
+
+def _check_yields(function: Callable[..., Any], name: str, method: str) -> None:
+    """Nothing but a stream is a generator: of any other one no line would run."""
+    if method == "process_stream" or not (
+        inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    ):
+        return
+    cure = "name it process_stream, or return its one answer" if method == "process" else "take the yield out"
+    raise AgentTypeError(type=name, problem=f"{method} holds a yield, so calling it would run nothing: {cure}")
+
+
+def _check_whole(made: object, name: str) -> None:
+    """It does something, and what it saves it takes back."""
+    if not any(hasattr(made, method) for method in _DOES):
+        own = [method for method in dir(made) if not method.startswith("_")]
+        near = [close for method in own for close in get_close_matches(method, _DOES, n=1)]
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise AgentTypeError(type=name, problem=f"it has none of {', '.join(_DOES)}, so it would do nothing{hint}")
+    if hasattr(made, "snapshot") and not hasattr(made, "restore_state"):
+        problem = "it has snapshot(self) but no restore_state(self, state), so its state would never come back"
+        raise AgentTypeError(type=name, problem=problem)
 
 
 def _check_arguments(
@@ -152,8 +187,9 @@ class Registry:
         Raises:
             AgentTypeError: Another factory holds the name, or the class breaks the contract.
         """
-        if not name or not callable(cast("object", factory)):
-            raise AgentTypeError(type=name, problem="a type needs a name and a callable factory")
+        _check_name(name)
+        if not callable(cast("object", factory)):
+            raise AgentTypeError(type=name, problem="a type needs a callable factory: a class or a function")
         if concurrency < 1 or schema < 1:
             raise AgentTypeError(type=name, problem="concurrency and schema start at 1")
         given: Any = factory
@@ -199,7 +235,7 @@ class Registry:
 
     @staticmethod
     def check_described(parameters: Mapping[str, Any], spec: AgentSpec) -> None:
-        """Checks a config against what another process said of the type's factory. Raises InvalidConfigError."""
+        """Checks a config against what a process said of the type's factory. Raises InvalidConfigError."""
         unknown = [] if parameters["open"] else sorted(set(spec.config) - set(parameters["names"]))
         missing = sorted(set(parameters["required"]) - set(spec.config))
         if unknown or missing:
@@ -207,6 +243,12 @@ class Registry:
             parts += [f"missing: {', '.join(missing)}"] if missing else []
             problem = f"{'; '.join(parts)}; it takes {', '.join(parameters['names']) or 'nothing'}"
             raise InvalidConfigError(agent_id=spec.id, type=spec.type, problem=problem)
+        # Workers of older versions say nothing of types.
+        types: Mapping[str, Alternatives] = parameters.get("types", {})
+        for name, value in spec.config.items():
+            if not fits(value, types.get(name)):
+                problem = f"{name} is {kind_of(value)}, and the constructor takes {name}: {in_words(types[name])}"
+                raise InvalidConfigError(agent_id=spec.id, type=spec.type, problem=problem)
 
     def names(self) -> list[str]:
         """All names, sorted."""
@@ -219,6 +261,18 @@ class Registry:
     def describe(self) -> Mapping[str, Mapping[str, Any]]:
         """For other processes: each type with the parameters that its factory takes."""
         return {name: _parameters(known.factory) for name, known in self._types.items()}
+
+
+def _check_name(name: object) -> None:
+    problem = ""
+    if not isinstance(name, str) or not name:
+        problem = "its name is to be a text that is not empty"
+    elif len(name) > _LONGEST_NAME:
+        problem = f"its name has {len(name)} characters, and may have {_LONGEST_NAME}"
+    elif not name.isprintable() or any(character.isspace() for character in name):
+        problem = "its name holds blanks or unprintable characters; use a hyphen"
+    if problem:
+        raise AgentTypeError(type=name if isinstance(name, str) else str(name), problem=problem)
 
 
 def _check_constructor(made: type[Any], name: str) -> None:
@@ -242,6 +296,7 @@ def _parameters(factory: Callable[..., Any]) -> Mapping[str, Any]:
         "open": any(p.kind is p.VAR_KEYWORD for p in parameters),
         "names": [p.name for p in named],
         "required": [p.name for p in named if p.default is p.empty],
+        "types": parameter_types(factory, named),
     }
 
 
@@ -270,6 +325,9 @@ def agent(type: str, /, *, concurrency: int = 1, schema: int = 1) -> Callable[[F
         >>> REGISTRY.get("doc-greeter").create(AgentSpec(id="g", type="doc-greeter")).greeting
         'hello'
     """
+    if not isinstance(cast("object", type), str):
+        shown = getattr(type, "__qualname__", None) or repr(type)
+        raise AgentTypeError(type=shown, problem='the decorator takes the name of the type: write @agent("name")')
 
     def register(factory: F) -> F:
         REGISTRY.register(type, factory, concurrency=concurrency, schema=schema)

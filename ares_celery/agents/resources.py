@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
-from ares_celery.agents.named import NamedFunctions
+from ares_celery.agents.named import NamedFunctions, check_decorated
 from ares_celery.errors import WorkerResourceError
 
 __all__ = ["RESOURCES", "ResourceRegistry", "WorkerResource", "override_resource", "worker_resource"]
@@ -110,6 +110,7 @@ def worker_resource(name: str, /) -> Callable[[F], F]:
         >>> RESOURCES.get("doc-words").is_async
         False
     """
+    check_decorated(name, "worker_resource", _refused)
 
     def register(function: F) -> F:
         RESOURCES.register(name, function)
@@ -121,10 +122,15 @@ def worker_resource(name: str, /) -> Callable[[F], F]:
 def override_resource(which: str | Callable[..., Any], value: object) -> AbstractContextManager[None]:
     """Has every agent of this process get ``value`` instead of a resource while the block runs; for tests.
 
-    Nothing is opened or closed. The name need not be registered, so the module that opens the real one need not be
-    imported.
+    Nothing is opened or closed.
+
+    Raises:
+        WorkerResourceError: Nobody registered it in this process, or the name is mistyped.
 
     Example:
+        >>> @worker_resource("doc-llm")
+        ... def llm():
+        ...     yield "a real one"
         >>> with override_resource("doc-llm", "a fake"):
         ...     RESOURCES.replacement("doc-llm")
         (True, 'a fake')

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from typing_extensions import override
 
-from ares_celery.agents.named import NamedFunctions
+from ares_celery.agents.named import NamedFunctions, check_decorated
 from ares_celery.errors import ToolError
 from ares_celery.model.durations import parse_duration
 
@@ -89,9 +89,7 @@ class ToolRegistry(NamedFunctions[Tool]):
         is_replaced, function = self.replacement(name)
         if not is_replaced:
             return self.get(name)
-        known = self._known.get(name)
-        if known is None:
-            return Tool(name, function, _is_async(function))
+        known = self.get(name)
         replay = known.replay if known.replay != "keyed" or _takes_key(function) else "never"
         return Tool(name, function, _is_async(function), replay, known.timeout)
 
@@ -150,6 +148,7 @@ def tool(name: str, /, *, replay: Replay = "never", timeout: timedelta | float |
         >>> TOOLS.get("doc-refund").replay, refund("o-1")
         ('keyed', 'refunded o-1')
     """
+    check_decorated(name, "tool", _refused)
 
     def register(function: F) -> F:
         TOOLS.register(name, function, replay=replay, timeout=timeout)
@@ -161,7 +160,13 @@ def tool(name: str, /, *, replay: Replay = "never", timeout: timedelta | float |
 def override_tool(which: str | Callable[..., Any], function: Callable[..., Any]) -> AbstractContextManager[None]:
     """Has every agent of this process call ``function`` instead of a tool while the block runs; for tests.
 
+    Raises:
+        ToolError: Nobody registered it in this process, or ``function`` cannot be called.
+
     Example:
+        >>> @tool("doc-mail")
+        ... def mail(to: str) -> str:
+        ...     return "really told"
         >>> with override_tool("doc-mail", lambda to: f"told {to}"):
         ...     TOOLS.find("doc-mail").function("eve")
         'told eve'

@@ -404,7 +404,7 @@ class AgentTypeError(AresError, TypeError):
     """An agent class breaks the agent contract."""
 
     code = "agent_type"
-    template = "agent type {type!r} cannot be registered: {problem}"
+    template = "agent type {type!r} cannot be used: {problem}"
 
 
 class InvalidConfigError(AresError, ValueError):

@@ -340,7 +340,8 @@ class AsyncServing:
         if inspect.isawaitable(made):
             made = await made
         if not isinstance(made, AsyncIterator):
-            problem = f"process_stream gave a {type(made).__name__}; write async def process_stream(…) with yield"
+            cure = "write async def process_stream(…) with yield, or return an async iterator"
+            problem = f"process_stream gave a {type(made).__name__}; {cure}"
             raise AgentTypeError(type=self._type.name, problem=problem)
         chunks = cast("AsyncIterator[Any]", cast("object", made))
         try:

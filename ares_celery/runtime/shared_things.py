@@ -62,12 +62,26 @@ class Registries:
         tools: The tools.
         servers: The MCP servers.
         instead: Values by kind (``resource``, ``tool``, ``mcp``) and name that are used instead, before all others.
+
+    Raises:
+        WorkerResourceError, ToolError, MCPServerError: Nobody registered what is to be replaced.
     """
 
     resources: ResourceRegistry = RESOURCES
     tools: ToolRegistry = TOOLS
     servers: MCPServerRegistry = MCP_SERVERS
     instead: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+
+    def __post_init__(self) -> None:
+        """Refuses a replacement under a mistyped name: the real thing would be used."""
+        find: dict[str, Callable[[str], object]] = {
+            "resource": self.resources.get,
+            "tool": self.tools.get,
+            "mcp": self.servers.get,
+        }
+        for kind, values in self.instead.items():
+            for name in values:
+                find[kind](name)
 
 
 class SharedThings:

@@ -109,6 +109,7 @@ class AgentHarness(AgentView):
 
         Raises:
             AgentTypeError, InvalidConfigError, InvalidAgentIdError, InvalidSettingError: Something does not fit.
+            WorkerResourceError, ToolError, MCPServerError: Nobody registered what is to be replaced.
             OperationNotSupportedError: fakeredis is missing; ``pip install 'ares-celery[testing]'``.
         """
         name, factory = type_of(agent)

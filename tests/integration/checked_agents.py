@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ares_celery import agent, upcaster
+from ares_celery import AgentContext, agent, upcaster
 
 
 @agent("checked-counter", schema=2)
@@ -13,6 +13,9 @@ class Counter:
 
     def __init__(self, agent_id: str, step: int = 1) -> None:
         self.total = 0
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        return message
 
     def snapshot(self) -> dict[str, object]:
         return {"total": self.total}
@@ -33,6 +36,9 @@ class Forgetful:
 
     def __init__(self, agent_id: str) -> None: ...
 
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        return message
+
     def snapshot(self) -> dict[str, object]:
         return {}
 
@@ -45,3 +51,6 @@ class Hidden:
     """Has lost its restore_state."""
 
     def __init__(self, agent_id: str) -> None: ...
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        return message

@@ -342,6 +342,8 @@ def test_a_name_that_another_class_holds_is_refused(runtime: Runtime) -> None:
     class Other:
         def __init__(self, agent_id: str) -> None: ...
 
+        async def start(self, ctx: AgentContext) -> None: ...
+
     with pytest.raises(AgentTypeError, match="holds the name"):
         runtime.register("emitter", Other)
 

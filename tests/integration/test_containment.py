@@ -185,6 +185,8 @@ def test_a_recovery_that_computes_for_ever_gives_its_thread_back(redis_server: R
             while not over.is_set():
                 pass
 
+        async def start(self, ctx: AgentContext) -> None: ...
+
     with Runtime(redis_server.url, namespace, start_timeout="400ms", restore_timeout="400ms") as runtime:
         runtime.manager.start()
         runtime.register("endless", Endless)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from ares_celery import AgentContext, Event
-from ares_celery.agents.registry import Registry, load_modules
+from ares_celery.agents.registry import Registry, agent, load_modules
 from ares_celery.errors import AgentTypeError, UnknownAgentTypeError
 
 
@@ -63,6 +63,54 @@ class ProcessWithoutMessage:
 class NoId:
     def __init__(self, *, limit: int = 1) -> None: ...
 
+    def process(self, ctx: object, message: object) -> object:
+        return message
+
+
+class Typo:
+    def __init__(self, agent_id: str) -> None: ...
+
+    async def proces(self, ctx: AgentContext, message: object) -> object:
+        return message
+
+
+class Idle:
+    def __init__(self, agent_id: str) -> None: ...
+
+    async def stop(self, ctx: AgentContext) -> None: ...
+
+
+class Yields:
+    def __init__(self, agent_id: str) -> None: ...
+
+    async def process(self, ctx: AgentContext, message: object) -> AsyncIterator[object]:
+        yield message
+
+
+class PlainYields:
+    def __init__(self, agent_id: str) -> None: ...
+
+    def start(self, ctx: object) -> Iterator[object]:
+        yield ctx
+
+
+class YieldsEvents:
+    def __init__(self, agent_id: str) -> None: ...
+
+    async def start(self, ctx: AgentContext) -> None: ...
+
+    def apply(self, event: Event) -> Iterator[object]:
+        yield event
+
+
+class SavesOnly:
+    def __init__(self, agent_id: str) -> None: ...
+
+    async def start(self, ctx: AgentContext) -> None: ...
+
+    def snapshot(self) -> dict[str, object]:
+        return {}
+
 
 class NotCallable:
     start = 7
@@ -82,6 +130,12 @@ class NotCallable:
         (ProcessWithoutMessage, r"write process\(self, ctx, message\)"),
         (NoId, "the id comes first"),
         (NotCallable, "start is not callable"),
+        (Typo, "none of start, process, process_stream.*did you mean process"),
+        (Idle, "none of start, process, process_stream"),
+        (Yields, "process holds a yield.*name it process_stream"),
+        (PlainYields, "start holds a yield"),
+        (YieldsEvents, "apply holds a yield"),
+        (SavesOnly, "no restore_state"),
     ],
 )
 def test_a_class_that_breaks_the_contract_is_refused_with_what_to_write(broken: type[Any], said: str) -> None:
@@ -125,7 +179,9 @@ def test_a_whole_agent_is_registered_and_described() -> None:
     """Its parameters are told to other processes."""
     registry = Registry()
     registry.register("whole", Whole, concurrency=3, schema=2)
-    assert registry.describe() == {"whole": {"open": True, "names": ["limit"], "required": []}}
+    assert registry.describe() == {
+        "whole": {"open": True, "names": ["limit"], "required": [], "types": {"limit": ["int"]}}
+    }
     assert registry.names() == ["whole"]
 
 
@@ -145,6 +201,35 @@ def test_a_function_may_be_the_factory() -> None:
     registry.register("none", nothing)
     with pytest.raises(AgentTypeError, match="returned None"):
         registry.get("none").create(AgentSpec(id="a", type="none"))
+
+
+@pytest.mark.parametrize("name", [5, None, "", "a b", "a\n", "a" * 500])
+def test_the_name_of_a_type_is_a_short_text_without_blanks(name: Any) -> None:
+    """It is part of specs, logs and keys."""
+    with pytest.raises(AgentTypeError, match="name"):
+        Registry().register(name, Whole)
+
+
+def test_the_decorator_without_a_name_says_what_to_write() -> None:
+    """It would else register nothing, in silence."""
+    without: Any = agent
+    with pytest.raises(AgentTypeError, match=r'write @agent\("name"\)'):
+        without(Whole)
+
+
+def test_a_stream_may_come_from_an_async_function_that_returns_one() -> None:
+    """Only when it is called is known what it gives."""
+
+    class Returns:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def process_stream(self, ctx: AgentContext, message: object) -> AsyncIterator[object]:
+            async def pieces() -> AsyncIterator[object]:
+                yield message
+
+            return pieces()
+
+    assert Registry().register("returns", Returns).name == "returns"
 
 
 @pytest.mark.parametrize("option", [{"concurrency": 0}, {"schema": 0}])

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from ares_celery.agents.dead_letters import dead_letter_handler
 from ares_celery.agents.mcp_servers import MCP_SERVERS, MCPServerRegistry, mcp_server, override_mcp
 from ares_celery.agents.resources import RESOURCES, ResourceRegistry, override_resource, worker_resource
 from ares_celery.agents.tools import TOOLS, ToolRegistry, override_tool, tool
-from ares_celery.errors import AresError, MCPServerError, ToolError, WorkerResourceError
+from ares_celery.errors import AresError, MCPServerError, ToolError, WorkerHookError, WorkerResourceError
+from ares_celery.runtime.shared_things import Registries
 
 
 async def llm() -> AsyncIterator[str]:
@@ -216,7 +218,7 @@ def test_a_server_is_connected_by_something_without_arguments() -> None:
 
 
 def test_overrides_nest_and_end_with_their_block() -> None:
-    """Also when the block fails; the name may be anything, or the registered function."""
+    """Also when the block fails; given is the name, or the registered function."""
 
     @worker_resource("overridden")
     async def opened() -> AsyncIterator[str]:
@@ -251,3 +253,38 @@ def test_overrides_nest_and_end_with_their_block() -> None:
     with override_mcp(connected, "fake"):
         assert MCP_SERVERS.replacement("overridden") == (True, "fake")
     assert MCP_SERVERS.replacement("overridden") == (False, None)
+
+
+def test_a_mistyped_name_replaces_nothing() -> None:
+    """As the real thing would be used; the text has those that there are."""
+
+    @worker_resource("known-one")
+    async def one() -> AsyncIterator[str]:
+        yield "real"
+
+    with pytest.raises(WorkerResourceError, match=r"'onne'.*known: .*known-one"):
+        override_resource("onne", 1)
+    with pytest.raises(ToolError, match=r"'onne'.*known: "):
+        override_tool("onne", takes_all)
+    with pytest.raises(MCPServerError, match=r"'onne'.*known: "):
+        override_mcp("onne", 1)
+    for kind, error in (("resource", WorkerResourceError), ("tool", ToolError), ("mcp", MCPServerError)):
+        with pytest.raises(error, match="onne"):
+            Registries(instead={kind: {"onne": 1}})
+
+
+@pytest.mark.parametrize("decorator", [worker_resource, tool, mcp_server])
+def test_a_decorator_without_its_name_says_what_to_write(decorator: Any) -> None:
+    """It would else register nothing, in silence."""
+
+    def things() -> None: ...
+
+    with pytest.raises(AresError, match=rf'write @{decorator.__name__}\("name"\)'):
+        decorator(things)
+
+
+@pytest.mark.parametrize("arguments", [(), ("letters",)])
+def test_a_handler_with_parentheses_says_what_to_write(arguments: tuple[Any, ...]) -> None:
+    """It takes no name."""
+    with pytest.raises(WorkerHookError, match="without parentheses"):
+        dead_letter_handler(*arguments)

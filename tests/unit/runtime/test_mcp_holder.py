@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from ares_celery.agents.mcp_servers import MCPServerRegistry, override_mcp
+from ares_celery.agents.mcp_servers import MCPServerRegistry, mcp_server, override_mcp
 from ares_celery.clock import SystemClock
 from ares_celery.errors import FencedSignal, MCPConnectionLostError, MCPServerError
 from ares_celery.model.causes import cause_of
@@ -173,6 +173,7 @@ async def test_a_client_that_cancels_the_calls_of_a_lost_connection_has_lost_it(
     with pytest.raises(MCPConnectionLostError, match="the client cancelled the call"):
         await world.mcp.call_tool("drop")
     assert (await world.mcp.call_tool("search"))[0] == 2
+    mcp_server("github")(lambda: Session(0))
     with override_mcp("github", Session(0)), pytest.raises(MCPConnectionLostError, match="cancelled the call"):
         await world.things.mcp("github").call("call_tool", ("drop",), {})
     with override_mcp("github", Session(0)):
@@ -260,6 +261,7 @@ async def test_a_function_that_gives_no_connection_is_named() -> None:
 async def test_a_test_replaces_a_server_by_a_session_of_its_own(world: World) -> None:
     """Nothing is connected; what a lost connection raises is told as one."""
     fake = Session(99)
+    mcp_server("search")(lambda: fake)
     with override_mcp("search", fake):
         handle = AsyncAccess(SharedThings(OnLoop), ToolCaller("a", "t", world.clock)).mcp("search")
         assert await handle.call_tool("x") == (99, "x", None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ares_celery.agents.resources import ResourceRegistry, override_resource
+from ares_celery.agents.resources import ResourceRegistry, override_resource, worker_resource
 from ares_celery.clock import SystemClock
 from ares_celery.errors import FencedSignal, WorkerResourceError
 from ares_celery.runtime.shared_access import AsyncAccess, SyncAccess
@@ -323,6 +323,7 @@ async def test_the_function_itself_names_the_resource_and_a_test_may_replace_it(
     with world.registry.override("llm", "fake"):
         assert await world.ctx.resource(llm) == await world.ctx.resource("llm") == "fake"
     assert await world.ctx.resource("llm") == "real"
+    worker_resource("llm")(llm)
     fakes = SharedThings(OnLoop, registries=Registries(instead={"resource": {"llm": "mine"}}))
     with override_resource("llm", "fake"):
         assert await AsyncAccess(fakes, CALLER).resource("llm") == "mine"

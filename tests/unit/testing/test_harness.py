@@ -31,7 +31,9 @@ from ares_celery import (
     UnknownAgentTypeError,
     agent,
 )
-from ares_celery.agents.resources import RESOURCES
+from ares_celery.agents.mcp_servers import mcp_server
+from ares_celery.agents.resources import RESOURCES, worker_resource
+from ares_celery.agents.tools import tool
 from ares_celery.store.redis.scripts import SCRIPT_NAMES, Scripts
 from ares_celery.testing import AgentHarness, SentMessage, memory_server
 from tests.unit.testing.agents import Counter, PlainCounter, Totals, stubborn
@@ -480,7 +482,7 @@ def test_what_the_agent_left_on_its_loop_is_ended() -> None:
 def test_state_makes_the_round_trip_through_json() -> None:
     """What a snapshot would lose is lost in a test too."""
 
-    class Numbers(Totals):
+    class Numbers(Counter):
         @override
         def snapshot(self) -> dict[str, Any]:
             return {"list": [1, 2], "total": 1}
@@ -509,6 +511,12 @@ def test_what_agents_share_can_be_replaced() -> None:
             raise ValueError("no pears")
         return f"paid {order}"
 
+    @worker_resource("harness-llm")
+    def dead() -> Iterator[object]:
+        yield list[object]().pop()
+
+    tool("harness-pay")(pay)
+    mcp_server("harness-github")(contextlib.nullcontext)
     shared = {"harness-llm": str.upper}, {"harness-pay": pay}, {"harness-github": Session()}
     with AgentHarness(Asks, resources=shared[0], tools=shared[1], mcp=shared[2]) as harness:
         assert harness.ask("apples") == ["APPLES", "paid apples", "issues of apples"]

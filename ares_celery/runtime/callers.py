@@ -18,6 +18,8 @@ __all__ = ["apply_asked", "as_shown", "check_choice", "check_flags", "check_text
 
 #: A lost reply is asked for again under the same op id, for so long.
 _PATIENCE: Final = timedelta(seconds=5)
+#: Characters of an operation id: it is part of a key, and of the audit stream.
+_LONGEST_OP: Final = 400
 
 
 @functools.cache
@@ -34,7 +36,8 @@ def check_texts(**given: object) -> None:
     """Refuses what is no text, before anything is written: from afar any argument may be anything.
 
     Raises:
-        InvalidSettingError: Names the first argument that is none, or holds what no text can.
+        InvalidSettingError: Names the first argument that is none, or holds what no text can, or an ``op`` of more than
+            400 characters.
 
     Example:
         >>> check_texts(reason=7)
@@ -50,6 +53,12 @@ def check_texts(**given: object) -> None:
             raise InvalidSettingError(
                 field=field, value=ascii(value)[:LONGEST_SHOWN], problem="holds half of a surrogate pair"
             ) from error
+        if field == "op" and len(value) > _LONGEST_OP:
+            raise InvalidSettingError(
+                field=field,
+                value=as_shown(value),
+                problem=f"may have {_LONGEST_OP} characters; leave it out for a fresh one",
+            )
 
 
 def apply_asked(committer: Committer, agent_id: AgentId, command: Command, op: str) -> Applied:

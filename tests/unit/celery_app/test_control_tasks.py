@@ -192,6 +192,16 @@ def test_a_flag_is_true_or_false_and_no_text_that_means_either(wiring: Wiring) -
     assert call(wiring, "get_agent", "a")["desired"] == "running"
 
 
+def test_an_operation_id_that_is_no_id_is_refused(wiring: Wiring) -> None:
+    """It becomes part of a key, and of the audit stream: each call might leave megabytes there."""
+    with pytest.raises(InvalidSettingError, match=r"op='o+' is not valid: may have 400 characters") as one:
+        call(wiring, "stop_agent", "a", op="o" * 401)
+    assert len(str(one.value)) < 500
+    with pytest.raises(InvalidSettingError, match="may have 400"):
+        call(wiring, "set_config", {}, op="o" * 401)
+    call(wiring, "stop_agent", "a", op="o" * 400)
+
+
 def test_a_wait_for_no_state_is_refused_and_an_unknown_execution_named(wiring: Wiring) -> None:
     """The one would be pending for ever, the other a riddle."""
     with pytest.raises(InvalidSettingError, match=r"states='\[\]' is not valid: name at least one of registered"):

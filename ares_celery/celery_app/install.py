@@ -46,7 +46,8 @@ def install(
         plugins: What workers that read our queues shall run: classes of plug-ins, functions that make one, or plug-ins.
 
     Raises:
-        InvalidSettingError: A setting is wrong, or the app has agents of another namespace or in another Redis already.
+        InvalidSettingError: A setting or the app is wrong, or the app has agents of another namespace or in another
+            Redis already.
 
     Example:
         >>> from celery import Celery

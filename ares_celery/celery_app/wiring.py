@@ -23,7 +23,7 @@ from ares_celery.celery_app.names import RUN_AGENT
 from ares_celery.celery_app.plugins import WorkerPlugins
 from ares_celery.celery_app.services import WorkerServices
 from ares_celery.config import ProcessSettings, RuntimeConfig
-from ares_celery.errors import AresError, OperationNotSupportedError
+from ares_celery.errors import AresError, InvalidSettingError, OperationNotSupportedError
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.plan import nudge_for
 from ares_celery.plugins.registry import offers_of
@@ -294,7 +294,14 @@ def wiring_of(app: Celery) -> Wiring:
 
 
 def find_wiring(app: Celery) -> Wiring | None:
-    """The wiring of an app, None when it has none of our tasks."""
+    """The wiring of an app, None when it has none of our tasks.
+
+    Raises:
+        InvalidSettingError: It is no app, but perhaps the module that has it.
+    """
+    if not isinstance(cast("object", app), Celery):
+        problem = "pass the Celery app itself, such as shop.app"
+        raise InvalidSettingError(field="app", value=repr(app)[:200], problem=problem)
     return cast("Wiring | None", vars(app).get(_ATTRIBUTE))
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from ares_celery.clock import Clock
 from ares_celery.ids import AgentId
 
-__all__ = ["watch_drain"]
+__all__ = ["end_in_order", "watch_drain"]
 
 log: Final = logging.getLogger(__name__)
 
@@ -31,3 +31,11 @@ def watch_drain(
     if left:
         log.error("%d agents did not end within drain_timeout and are left to their leases: %s", len(left), left)
         on_stuck()
+
+
+def end_in_order(close_shared: Callable[[], None], end: Callable[[], None]) -> None:
+    """Closes what the agents share, and then ends the process, which leaves no other chance to close anything."""
+    try:
+        close_shared()
+    finally:
+        end()

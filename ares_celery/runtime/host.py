@@ -35,7 +35,7 @@ from ares_celery.runtime.async_body import AsyncBody
 from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.compaction import Compactor
 from ares_celery.runtime.compaction_duty import CompactionDuty
-from ares_celery.runtime.drain_watch import watch_drain
+from ares_celery.runtime.drain_watch import end_in_order, watch_drain
 from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
@@ -186,8 +186,8 @@ class ProcessHost:
         for incarnation in self._hosted.all():
             incarnation.ask("drain")
         if first and self._on_stuck is not None:
-            limit = self._settings().drain_timeout
-            start_detached("drain-watch", partial(watch_drain, self.hosted, limit, self._on_stuck, self._clock))
+            limit, last = self._settings().drain_timeout, partial(end_in_order, self._shared.close, self._on_stuck)
+            start_detached("drain-watch", partial(watch_drain, self.hosted, limit, last, self._clock))
 
     @property
     def draining(self) -> bool:

@@ -185,6 +185,36 @@ def test_many_agents_use_one_of_each_until_the_process_ends(redis_server: RedisS
     assert [ended.get(line, line.replace("opened", "closed")) for line in reversed(opened)] == LOG
 
 
+def test_all_is_closed_before_a_process_is_ended_that_an_agent_holds_up(
+    redis_server: RedisServer, namespace: str
+) -> None:
+    """Nothing ends a thread that hangs but the end of its process, which leaves no time for anything."""
+    LOG.clear()
+    hold, ended = threading.Event(), threading.Event()
+
+    class Stuck:
+        def __init__(self, agent_id: str) -> None: ...
+
+        def start(self, ctx: Any) -> None:
+            ctx.resource("it_words")
+            hold.wait(20)
+
+    def end() -> None:
+        LOG.append("process ended")
+        ended.set()
+
+    with Runtime(redis_server.url, namespace, drain_timeout="300ms") as runtime:
+        runtime.manager.start()
+        runtime.host._on_stuck = end
+        runtime.register("stuck", Stuck)
+        runtime.manager.start_agent(AgentSpec(id="s", type="stuck"), wait="running")
+        wait_until(lambda: LOG, "the table")
+        runtime.host.drain()
+        assert ended.wait(5)
+        hold.set()
+    assert LOG == ["words opened", "words closed", "process ended"]
+
+
 def _ask_twenty(runtime: Runtime) -> None:
     """And look at what they answer."""
     kinds = {f"{kind}-{at}": kind for kind in ("asker", "plain-asker") for at in range(10)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import warnings
@@ -364,6 +365,16 @@ def test_what_cannot_work_is_named(other: Mapping[str, Any], words: str) -> None
         add_agents(app, **other)
     assert "secret" not in str(caught.value)
     assert wiring_of(app).settings.namespace == "shop"
+
+
+@pytest.mark.parametrize("other", [None, "shop", json, Celery], ids=["None", "name", "module", "class"])
+def test_what_is_no_app_is_told_so(other: Any) -> None:
+    """The module with the app in it above all: a manager of it would look for agents in the default place."""
+    with pytest.raises(InvalidSettingError, match=r"app=.* is not valid: pass the Celery app itself"):
+        install(other, namespace="shop", redis_url="redis://127.0.0.1:1/0")
+    if other is not None:
+        with pytest.raises(InvalidSettingError, match="pass the Celery app itself"):
+            Manager.connect(app=other)
 
 
 def test_the_modules_of_agents_come_from_the_call_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from ares_celery.errors.base import AresError, NotFoundError
 from ares_celery.errors.executions import (
     CheckpointSchemaVersionError,
@@ -241,6 +243,13 @@ class AgentFailedError(AresError):
 
     code = "agent_failed"
     template = "agent {agent_id!r} failed: {type}: {error}"
+
+    @override
+    def __repr__(self) -> str:
+        """With what was raised, which operators see in Flower; not where it answers a message, whose words are private."""
+        if self.fields.get("message_id"):
+            return super().__repr__()
+        return f"AgentFailedError({self.fields['message']!r:.500})"
 
 
 class WaitTimeoutError(AresError, TimeoutError):

@@ -85,7 +85,7 @@ def crash(agent_id: str, error: BaseException) -> Crash:
 
 def failure_reply(agent_id: str, message_id: str, error: BaseException) -> Reply:
     """The answer to a message whose handling raised."""
-    return Reply(message_id, error=agent_failed(agent_id, error).fields)
+    return Reply(message_id, error={**agent_failed(agent_id, error).fields, "message_id": message_id})
 
 
 def verdict_on_signal(incarnation: Incarnation) -> End:

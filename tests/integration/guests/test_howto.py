@@ -81,7 +81,9 @@ def shop(tmp_path: Path, redis_server: RedisServer) -> Iterator[Shop]:
 
 def test_the_commands_and_the_script_do_what_the_page_says(shop: Shop) -> None:
     """Workers and beat as printed; the answers; and once more after the agents' worker was killed."""
-    commands = [line.removeprefix("$ ") for line in blocks("console", section("Run it"))[0].splitlines()]
+    printed_lines = [line.removeprefix("$ ") for line in blocks("console", section("Run it"))[0].splitlines()]
+    assert printed_lines[0].startswith("export ARES_REDIS_URL=")  # here it is in the processes' environment
+    commands = printed_lines[1:]
     theirs, agents, beat = (shop.start(command) for command in commands)
     printed = blocks("text", section("Use it"))[0]
     assert shop.run("ask.py") == printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -166,4 +167,6 @@ def test_an_exception_that_raises_when_looked_at_is_a_crash() -> None:
 
 def test_telling_causes_imports_no_client() -> None:
     """The agent's host has what it has."""
-    assert not {"openai", "anthropic", "groq", "mcp"} & set(sys.modules)
+    code = "import sys, ares_celery.model.causes; print(*{'openai', 'anthropic', 'groq', 'mcp'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=25, check=True)
+    assert not done.stdout.strip()

@@ -246,7 +246,7 @@ class AgentFailedError(AresError):
 
     @override
     def __repr__(self) -> str:
-        """With what was raised, which operators see in Flower; not where it answers a message, whose words are private."""
+        """With what was raised, as operators see it in Flower; not where it answers a message: that is private."""
         if self.fields.get("message_id"):
             return super().__repr__()
         return f"AgentFailedError({self.fields['message']!r:.500})"

@@ -190,8 +190,8 @@ class Registry:
         _check_name(name)
         if not callable(cast("object", factory)):
             raise AgentTypeError(type=name, problem="a type needs a callable factory: a class or a function")
-        if concurrency < 1 or schema < 1:
-            raise AgentTypeError(type=name, problem="concurrency and schema start at 1")
+        if any(type(number) is not int or number < 1 for number in (concurrency, schema)):
+            raise AgentTypeError(type=name, problem="concurrency and schema are whole numbers and start at 1")
         given: Any = factory
         if inspect.isclass(given):
             colour_of(given, name)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 
 from ares_celery.errors.signals import AgentSignal
 
-__all__ = ["describe_error", "message_of", "traceback_of"]
+__all__ = ["describe_error", "message_of", "place_of", "say_place", "traceback_of"]
 
 
 def message_of(error: BaseException) -> str:
@@ -42,3 +43,25 @@ def traceback_of(error: BaseException) -> str:
         raise
     except BaseException as unspeakable:  # noqa: BLE001 - a user's code
         return f"{type(error).__name__}: (its traceback cannot be had: {type(unspeakable).__name__})"
+
+
+def say_place(error: BaseException, place: str) -> None:
+    """Notes on an exception what was asked of the user's code when it raised.
+
+    Example:
+        >>> error = KeyError("a")
+        >>> say_place(error, "apply raised on event 'x', version 7")
+        >>> place_of(error)
+        "apply raised on event 'x', version 7: "
+    """
+    with contextlib.suppress(Exception):  # a class may refuse to hold it
+        BaseException.add_note(error, place)
+
+
+def place_of(error: BaseException) -> str:
+    """What was noted by :func:`say_place`, to stand before its text; empty when nothing was."""
+    try:
+        found = [note for note in error.__notes__ if " raised on " in note]
+    except Exception:  # noqa: BLE001 - a user's code
+        return ""
+    return f"{found[0]}: " if found else ""

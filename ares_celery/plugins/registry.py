@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, TypeVar, cast
@@ -42,13 +42,15 @@ class Offer:
 
 
 def offers_of(sources: object) -> tuple[Offer, ...]:
-    """The plug-ins that somebody passes as a list. Raises InvalidPluginError for None."""
+    """The plug-ins that somebody passes as a list. Raises InvalidPluginError for what can be none."""
+    if isinstance(sources, str) or not isinstance(sources, Iterable):
+        raise InvalidPluginError(plugin=sources, problem="plugins is a list of plug-ins, classes or functions")
     return tuple(_offer(source) for source in cast("tuple[object, ...]", sources))
 
 
 def _offer(source: object) -> Offer:
-    if source is None:
-        raise InvalidPluginError(plugin=None, problem="pass a plug-in, its class or a function that makes one")
+    if source is None or isinstance(source, (str, int, float)):
+        raise InvalidPluginError(plugin=source, problem="pass a plug-in, its class or a function that makes one")
     return Offer(label_of(source), cast("RuntimePlugin", source))
 
 

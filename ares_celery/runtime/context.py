@@ -15,7 +15,7 @@ from ares_celery.agents.contract import Agent, Applier, Replayer, StatefulAgent
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import UnserialisableError
-from ares_celery.errors.wording import describe_error
+from ares_celery.errors.wording import describe_error, say_place
 from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent, why_reserved
 from ares_celery.runtime.callers import check_texts
 from ares_celery.runtime.ends import ApplyFailedSignal
@@ -197,6 +197,7 @@ class BaseContext:
                 try:
                     folds.apply(event)
                 except Exception as error:
+                    say_place(error, f"apply raised on event {event.type!r}, version {event.version}")
                     raise ApplyFailedSignal(error) from error
             self._incarnation.last_version = event.version
         self._events_since_snapshot += len(events)

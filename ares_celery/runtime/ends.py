@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ares_celery.errors import AgentFailedError, AgentSignal
-from ares_celery.errors.wording import message_of, traceback_of
+from ares_celery.errors.wording import message_of, place_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
 from ares_celery.model.restart import DeathCause
@@ -73,7 +73,7 @@ def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
     return AgentFailedError(
         agent_id=agent_id,
         type=type(error).__name__,
-        error=message_of(error)[:2_000],
+        error=(place_of(error) + message_of(error))[:2_000],
         traceback=traceback_of(error)[-_LONGEST_TRACEBACK:],
     )
 

@@ -25,7 +25,7 @@ from ares_celery.errors import (
     NewerStateError,
     StoreUnavailableError,
 )
-from ares_celery.errors.wording import describe_error, message_of
+from ares_celery.errors.wording import describe_error, message_of, place_of
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import AgentState, Owner
 from ares_celery.model.causes import cause_of
@@ -359,7 +359,7 @@ class ProcessHost:
         self, incarnation: Incarnation, delivery: Delivery, error: BaseException, found: list[Finding]
     ) -> Outcome:
         failed = error if isinstance(error, AresError) else agent_failed(incarnation.agent_id, error)
-        reason = message_of(error) if isinstance(error, AresError) else describe_error(error)
+        reason = message_of(error) if isinstance(error, AresError) else place_of(error) + describe_error(error)
         log.error(
             "agent %s: recovery failed: %s",
             incarnation.agent_id,

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from ares_celery.agents.contract import Applier, Replayer
 from ares_celery.errors import EventIntegrityError
+from ares_celery.errors.wording import say_place
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.command import Finding
 from ares_celery.model.event import Event, EventType, ReadOptions, is_runtime_event
@@ -168,8 +169,16 @@ def replay_events(agent: Applier | Replayer, events: Iterable[Event]) -> int:
     if isinstance(agent, Applier):
         count = 0
         for count, event in enumerate(events, 1):  # noqa: B007 - the last count is the answer
-            agent.apply(event)
+            try:
+                agent.apply(event)
+            except BaseException as error:
+                say_place(error, f"apply raised on event {event.type!r}, version {event.version}")
+                raise
         return count
     everything = tuple(events)
-    agent.replay_events(everything)
+    try:
+        agent.replay_events(everything)
+    except BaseException as error:
+        say_place(error, f"replay_events raised on {len(everything)} events")
+        raise
     return len(everything)

@@ -102,17 +102,17 @@ class Bench:
         self._bystanders = Bystanders(self.clock)
         self.registry = Registry(REGISTRY.upcasters)
         self.instance: Any = None
-        self.store: RedisStore = open_memory_store(self.clock, "harness", config)
+        self.is_closed = False
+        self._store: RedisStore = open_memory_store(self.clock, "harness", config)
         self._pending = _Pending()
-        self.world = World(self.store, self.clock, self.registry, sources, self._pending, Registries(instead=instead))
+        self.world = World(self._store, self.clock, self.registry, sources, self._pending, Registries(instead=instead))
         named = cast("Store", NamingStore(self.world))
-        self.committer = Committer(named, lambda: self.store.config, self._pending, clock=self.clock)
-        self._sweeper = Sweeper(named, self.committer, lambda: self.store.config, clock=self.clock)
+        self.committer = Committer(named, lambda: self._store.config, self._pending, clock=self.clock)
+        self._sweeper = Sweeper(named, self.committer, lambda: self._store.config, clock=self.clock)
         ports = _Ports(named, self.committer, self.store.config)
         self.manager = CoreManager(ports, registry=self.registry, clock=self.clock, hosts_here=True)
         self.process: AgentProcess | None = None
         self._processes: list[AgentProcess] = []
-        self.is_closed = False
         self.store.set_runtime(RuntimeState.RUNNING, only_from=[RuntimeState.NEW], reason="", actor=ACTOR)
 
     # -- the agent's code -------------------------------------------------------------------------------------------
@@ -137,6 +137,12 @@ class Bench:
         if old is not None:
             self.registry.replace(name, make)
         self.registry.register(name, make, **options)
+
+    @property
+    def store(self) -> RedisStore:
+        """Where everything is. Raises OperationNotSupportedError: the harness is closed."""
+        self._demand_open()
+        return self._store
 
     # -- the record -------------------------------------------------------------------------------------------------
 
@@ -281,6 +287,11 @@ class Bench:
             died = Die("its process was killed", actor=ACTOR, epoch=record.epoch, cause=DeathCause.LOST, proof=True)
             self.committer.apply(self.agent_id, died)
 
+    @property
+    def has_crashed(self) -> bool:
+        """The test has killed its process, and nothing has come after that."""
+        return self.process is not None and self.process.is_dead and self.record.hosted
+
     def failure(self) -> AresError | None:
         """What ended the process's code, if it raised."""
         outcome = self.process.outcome if self.process is not None else None
@@ -301,7 +312,7 @@ class Bench:
         self.is_closed = True
         self._bystanders.close()
         stuck = [text for process in self._processes if (text := self._end(process))]
-        self.store.close()
+        self._store.close()
         return stuck
 
     def _end(self, process: AgentProcess) -> str:
@@ -323,7 +334,9 @@ class Bench:
 
     def _demand_open(self) -> None:
         if self.is_closed:
-            raise OperationNotSupportedError(operation="this call", reason="the harness is closed")
+            raise OperationNotSupportedError(
+                operation="this call", reason="the harness is closed; use it inside its block"
+            )
 
 
 def with_traceback(error: AresError) -> AresError:

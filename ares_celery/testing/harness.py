@@ -261,7 +261,13 @@ class AgentHarness(AgentView):
                 bench.store.cancel(bench.agent_id, asked)
 
     def _no_answer(self, asked: str, limit: float) -> ProcessTimeoutError:
-        error = ProcessTimeoutError(agent_id=self.agent_id, message_id=asked, timeout=_plain(limit))
+        what: dict[str, Any] = {"agent_id": self.agent_id, "message_id": asked, "timeout": _plain(limit)}
+        if self._bench.has_crashed:
+            what["message"] = (
+                f"agent {self.agent_id!r} has crashed in this test and answers nothing: call restart(); message "
+                f"{asked!r} is in its inbox"
+            )
+        error = ProcessTimeoutError(**what)
         error.add_note(f"so far{self._instead()}")
         return error
 

@@ -9,8 +9,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from typing_extensions import override
 
 from ares_celery.celery_app.async_client import AsyncManager
 from ares_celery.celery_app.client import Manager
@@ -20,7 +23,7 @@ from ares_celery.cli.embedded_redis import EmbeddedRedis
 from ares_celery.cli.fleet import Fleet, fleet_environment
 from ares_celery.cli.up_ready import all_ready
 from ares_celery.config import ProcessSettings, RuntimeConfig
-from ares_celery.errors import AresError, DidNotHappenError, WaitTimeoutError
+from ares_celery.errors import AresError, DidNotHappenError, InvalidSettingError, WaitTimeoutError
 from ares_celery.model.agent import LIVE, AgentInfo, AgentState, RuntimeState
 from ares_celery.store.base import Store
 from ares_celery.store.redis.open import open_store
@@ -87,6 +90,23 @@ class _Log:
 
     def __call__(self, name: str, line: str) -> None:
         self.lines.append(f"{name}| {line}")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _NotYet:
+    """An agent in another state than a test waits for; false, and with a text for people."""
+
+    info: AgentInfo | None
+
+    def __bool__(self) -> bool:
+        return False
+
+    @override
+    def __repr__(self) -> str:
+        info = self.info
+        if info is None:
+            return "no agent of that id"
+        return f"{info.state}, incarnation {info.incarnation}" + (f" ({info.reason})" if info.reason else "")
 
 
 class AresRuntime:
@@ -178,18 +198,22 @@ class AresRuntime:
 
         Raises:
             AssertionError: It is not; the text shows where it is, and what the workers said.
+            InvalidSettingError: There is no such state.
         """
-        found: list[AgentInfo | None] = []
+        states = [str(one) for one in AgentState]
+        if state not in states:
+            raise InvalidSettingError(field="state", value=state, problem=f"it is one of {', '.join(states)}")
+        found: list[AgentInfo] = []
 
-        def there() -> bool:
+        def there() -> AgentInfo | _NotYet:
             info = self.manager.get_agent_info(agent_id)
-            found[:] = [info]
-            return info is not None and info.state == AgentState(state) and info.incarnation >= incarnation
+            if info is not None and info.state == state and info.incarnation >= incarnation:
+                found.append(info)
+                return info
+            return _NotYet(info)
 
         self.wait_until(there, f"agent {agent_id!r} to be {state}", timeout=timeout)
-        info = found[0]
-        assert info is not None  # noqa: S101 - it was there a moment ago
-        return info
+        return found[0]
 
     def wait_until(self, condition: Callable[[], T], what: str = "the condition", *, timeout: float = 30.0) -> T:
         """Waits for a condition in real time and returns its first truthy value.
@@ -288,13 +312,22 @@ class Runtimes:
 
 
 def options_from(modules: Sequence[str], marks: Sequence[Mapping[str, Any]]) -> RuntimeOptions:
-    """Puts together what marks say, the nearest last."""
+    """Puts together what marks say, the nearest last. Raises InvalidSettingError: a mark says what cannot be."""
     asked: dict[str, Any] = {"agent_modules": tuple(modules)}
     for mark in marks:
         asked |= mark
     known = {name: asked.pop(name) for name in list(asked) if name in RuntimeOptions.__slots__ and name != "settings"}
     given = known["agent_modules"]
     known["agent_modules"] = (given,) if isinstance(given, str) else tuple(given)
+    for name in ("workers", "slots"):
+        if name in known and (type(known[name]) is not int or known[name] < 1):
+            raise InvalidSettingError(field=name, value=known[name], problem="use a whole number from 1 on")
+    for name, value in asked.items():
+        if name not in RuntimeConfig.model_fields:
+            names = sorted({*RuntimeOptions.__slots__, *RuntimeConfig.model_fields} - {"settings"})
+            near = get_close_matches(name, names, n=1)
+            problem = f"the mark ares has no such option{f'; did you mean {near[0]}?' if near else ''}; it takes "
+            raise InvalidSettingError(field=name, value=value, problem=problem + ", ".join(names))
     return RuntimeOptions(**known, settings=tuple(sorted(asked.items())))
 
 

@@ -108,6 +108,8 @@ class AgentView:
         lines = [f": agent {self.agent_id!r} is {record.state}, incarnation {record.incarnation}, at {self.now:g} s"]
         if process is not None and process.lives:
             lines.append(f"it waits at {self._bench.whereabouts(process) or 'nothing of its own'}")
+        elif self._bench.has_crashed:
+            lines.append("it has crashed in this test: call restart()")
         elif record.reason:
             lines.append(f"it ended: {record.reason}")
         events = self.all_events

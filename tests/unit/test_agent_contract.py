@@ -232,9 +232,9 @@ def test_a_stream_may_come_from_an_async_function_that_returns_one() -> None:
     assert Registry().register("returns", Returns).name == "returns"
 
 
-@pytest.mark.parametrize("option", [{"concurrency": 0}, {"schema": 0}])
-def test_options_start_at_one(option: dict[str, int]) -> None:
-    """Zero makes no sense."""
+@pytest.mark.parametrize("option", [{"concurrency": 0}, {"schema": 0}, {"concurrency": "x"}, {"schema": True}])
+def test_options_start_at_one(option: dict[str, Any]) -> None:
+    """Zero makes no sense, nor does what is no number."""
     with pytest.raises(AgentTypeError, match="start at 1"):
         Registry().register("whole", Whole, **option)
 

@@ -706,6 +706,9 @@ def test_a_closed_harness_says_so() -> None:
     harness.close()
     with pytest.raises(OperationNotSupportedError, match="closed"):
         harness.advance(1)
+    for used in (lambda: harness.ask("x"), lambda: harness.send("x"), lambda: harness.events, lambda: harness.info):
+        with pytest.raises(OperationNotSupportedError, match="closed; use it inside its block"):
+            used()
 
 
 def test_a_message_to_an_agent_that_is_missing_raises_as_in_production() -> None:
@@ -724,3 +727,45 @@ def test_a_message_to_an_agent_that_is_missing_raises_as_in_production() -> None
         harness.missing.clear()
         assert harness.ask("b") == "sent"
         assert [sent.agent_id for sent in harness.sent] == ["c", "b"]
+
+
+def test_who_asks_an_agent_that_has_crashed_is_told_so() -> None:
+    """Not that time has passed: none did."""
+    with AgentHarness(Counter) as harness:
+        harness.crash()
+        with pytest.raises(ProcessTimeoutError, match=r"has crashed in this test.*call restart\(\)"):
+            harness.ask("total", message_id="m")
+        with pytest.raises(DidNotHappenError, match=r"call restart\(\)"):
+            harness.run_until("never")
+        harness.restart()
+        assert harness.is_running
+
+
+@pytest.mark.parametrize("method", ["apply", "replay_events"])
+def test_what_apply_raises_names_the_event(method: str) -> None:
+    """When it is emitted, and at each replay, in the reason that operators read."""
+
+    class Emits:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def start(self, ctx: AgentContext) -> None:
+            await ctx.emit("odd", {})
+            await ctx.sleep(3600)
+
+    def fail(self: object, given: object) -> None:
+        raise KeyError("nope")
+
+    broken = type("Broken", (Emits,), {method: fail})
+    with AgentHarness(Emits) as harness:
+        harness.run_until("odd")
+        harness.advance(1)
+        harness.crash()
+        with pytest.raises(AgentFailedError) as caught:
+            harness.restart(broken)
+        where = "apply raised on event 'odd', version 2" if method == "apply" else "replay_events raised on 1 events"
+        assert where in str(caught.value)
+        assert harness.info.last_error == f"start failed: {where}: KeyError: 'nope'"
+    if method == "apply":
+        said = "apply raised on event 'odd', version 2: 'nope'"
+        with AgentHarness(broken) as harness, pytest.raises(AgentFailedError, match=said):
+            harness.advance(1)

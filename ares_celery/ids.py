@@ -7,7 +7,16 @@ from typing import NewType
 
 from ares_celery.errors import InvalidAgentIdError, InvalidExecutionIdError, InvalidSettingError
 
-__all__ = ["AgentId", "Epoch", "Instant", "Version", "check_agent_id", "check_execution_id", "check_namespace"]
+__all__ = [
+    "AgentId",
+    "Epoch",
+    "Instant",
+    "Version",
+    "check_agent_id",
+    "check_execution_id",
+    "check_namespace",
+    "invalid_agent_id",
+]
 
 AgentId = NewType("AgentId", str)
 #: Raised by whoever ends an incarnation or allows the next; microseconds of Redis TIME, so 16 digits.
@@ -34,8 +43,17 @@ def check_agent_id(value: object) -> AgentId:
     """
     if isinstance(value, str) and _AGENT_ID.fullmatch(value):
         return AgentId(value)
-    shown = value[:250] if isinstance(value, str) else repr(value)[:250]
-    raise InvalidAgentIdError(agent_id=shown)
+    raise invalid_agent_id(value)
+
+
+def invalid_agent_id(value: object) -> InvalidAgentIdError:
+    """The error for what is no agent id; of what is no text it says so, as the text 'None' would look like an id."""
+    if isinstance(value, str) and value:
+        return InvalidAgentIdError(agent_id=value[:250])
+    shown = "" if value is None or value == "" else ascii(value)[:250]
+    problem = f"agent id {shown} is no text" if shown else "an agent id is missing"
+    rule = "give 1 to 200 characters of ASCII letters, digits and the four marks . _ : -"
+    return InvalidAgentIdError(agent_id=shown, message=f"{problem}: {rule}")
 
 
 def check_execution_id(value: object) -> str:

@@ -18,7 +18,7 @@ from ares_celery.errors import (
     UnknownAgentTypeError,
 )
 from ares_celery.ids import check_agent_id
-from ares_celery.model.agent import AgentSpec
+from ares_celery.model.agent import AgentSpec, refused_spec
 
 __all__ = ["LARGEST_SPEC", "out_of_reach", "parse_spec", "spec_of", "takes_id"]
 
@@ -33,17 +33,11 @@ def parse_spec(values: Mapping[str, Any]) -> AgentSpec:
         InvalidAgentIdError: The id is missing or not acceptable.
         InvalidConfigError: Another field is wrong; the text names it.
     """
-    agent_id = check_agent_id(values.get("id"))
+    check_agent_id(values.get("id"))
     try:
         return _storable(AgentSpec.model_validate(dict(values)))
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise InvalidConfigError(
-            agent_id=agent_id, type=str(values.get("type")), problem=f"{field}: {first['msg']}"
-        ) from error
-    except InvalidAgentIdError:
-        raise
+        raise refused_spec(error, values) from error
 
 
 def _storable(spec: AgentSpec) -> AgentSpec:
@@ -108,7 +102,12 @@ def spec_of(agent: object, factory: Callable[..., Any] | None, registry: Registr
     if isinstance(agent, Mapping):
         return parse_spec(cast("Mapping[str, Any]", agent))
     given: Any = agent
-    agent_id = check_agent_id(getattr(given, "agent_id", None) or getattr(given, "id", None) or "")
+    named = getattr(given, "agent_id", None) or getattr(given, "id", None)
+    if named is None:
+        class_name = type(given).__qualname__
+        problem = f"a {class_name} without agent_id is no agent: pass an AgentSpec, or the id of a known agent"
+        raise InvalidAgentIdError(agent_id="", message=problem)
+    agent_id = check_agent_id(named)
     kind = registry.name_of(cast("object", type(given)))
     if factory is not None:
         kind = kind or f"{type(given).__module__}.{type(given).__qualname__}"

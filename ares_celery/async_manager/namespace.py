@@ -74,7 +74,7 @@ class AsyncNamespace:
         return await self._calls.run(self._calls.core.set_config, settings, reason=reason, actor=actor, op=op)
 
     async def audit(
-        self, agent_id: str | None = None, *, since: datetime | str | None = None, limit: int = 100
+        self, agent_id: str | None = None, *, since: datetime | timedelta | str | None = None, limit: int = 100
     ) -> list[AuditEntry]:
         """Who asked for what and why, oldest first: the newest ``limit`` entries; see :meth:`Manager.audit`."""
         return await self._calls.run(self._calls.core.audit, agent_id, since=since, limit=limit)

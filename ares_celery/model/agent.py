@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from ares_celery.errors import InvalidAgentIdError, InvalidConfigError
-from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id
+from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id, invalid_agent_id
 from ares_celery.model.durations import OptionalDuration
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "RestartType",
     "RuntimeState",
     "agent_status",
+    "refused_spec",
 ]
 
 
@@ -186,7 +187,7 @@ class AgentSpec(BaseModel):
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                raise _refused(error, values) from error
+                raise refused_spec(error, values) from error
 
         # Says to pydantic that this is its own way in, so that model_validate goes past it and keeps its own error,
         # which has each wrong field with its place.
@@ -201,16 +202,26 @@ class AgentSpec(BaseModel):
         return value
 
 
-def _refused(error: ValidationError, values: Mapping[str, Any]) -> InvalidAgentIdError | InvalidConfigError:
+def refused_spec(error: ValidationError, values: Mapping[str, Any]) -> InvalidAgentIdError | InvalidConfigError:
     """The product's own error for the first field that is wrong."""
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     given = values.get(field)
     if field in {"id", "parent"}:
-        return InvalidAgentIdError(agent_id=given[:250] if isinstance(given, str) else repr(given)[:250])
-    problem = str(first["msg"]).removeprefix("Value error, ")
+        return invalid_agent_id(given)
+    problem = f"{field}: {str(first['msg']).removeprefix('Value error, ')}"
+    if first["type"] == "missing":
+        problem = f"{field} is missing"
+    elif first["type"] == "extra_forbidden":
+        problem = f"{field}: there is no such field; there are {', '.join(AgentSpec.model_fields)}"
+    agent_id, kind = str(values.get("id")), values.get("type")
+    told: dict[str, str] = {} if field.startswith("config") else {"message": f"spec of agent {agent_id!r}: {problem}"}
     return InvalidConfigError(
-        agent_id=str(values.get("id")), type=ascii(values.get("type"))[:250].strip("'"), problem=f"{field}: {problem}"
+        agent_id=agent_id,
+        type=ascii(kind)[1:-1][:250] if isinstance(kind, str) else "",
+        problem=problem,
+        field=field,
+        **told,
     )
 
 

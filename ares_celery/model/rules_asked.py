@@ -108,9 +108,12 @@ def _exists(situation: Situation, asked: commands.Start, record: AgentRecord) ->
             after = replace(record, spec=asked.spec or record.spec)
             return Plan(asked, record, after, ignored="" if after != record else "same spec")
         case _:
-            raise AgentAlreadyRegisteredError(
-                agent_id=record.spec.id, state=record.state.value, desired=record.desired.value
-            )
+            known = {"agent_id": record.spec.id, "state": record.state.value, "desired": record.desired.value}
+            if record.desired is Desired.PAUSED:
+                raise AgentAlreadyRegisteredError(
+                    known, message=f"agent {record.spec.id!r} exists and is paused; resume_agent lets it run again"
+                )
+            raise AgentAlreadyRegisteredError(known)
 
 
 def _demand_runtime(situation: Situation) -> None:

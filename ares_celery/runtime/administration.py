@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, cast, get_args
 
 from ares_celery.agents.specs import parse_spec
-from ares_celery.clock import instant_from
+from ares_celery.clock import instant_from, micros
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import InvalidSettingError
 from ares_celery.ids import Instant, check_agent_id
@@ -15,7 +15,7 @@ from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentInfo, AgentSpec
 from ares_celery.model.audit import AuditEntry
 from ares_celery.model.info import agent_info
-from ares_celery.runtime.callers import apply_asked, as_shown, check_choice, check_flags, check_texts, me
+from ares_celery.runtime.callers import apply_asked, as_shown, check_choice, check_flags, check_texts, check_timeout, me
 from ares_celery.runtime.queries import AgentQueries
 
 __all__ = ["Administration", "Apply"]
@@ -103,7 +103,7 @@ class Administration(AgentQueries):
         return self._ports.store.set_config(settings, reason=reason, actor=actor or me(), op=op)
 
     def audit(
-        self, agent_id: str | None = None, *, since: datetime | str | None = None, limit: int = 100
+        self, agent_id: str | None = None, *, since: datetime | timedelta | str | None = None, limit: int = 100
     ) -> list[AuditEntry]:
         """Who asked for what and why, oldest first: the newest ``limit`` entries.
 
@@ -112,7 +112,7 @@ class Administration(AgentQueries):
 
         Args:
             agent_id: Only of this agent; None = of all, and of the runtime and its settings.
-            since: Only from this instant on; aware, or the same as ISO text.
+            since: Only from this instant on: aware, the same as ISO text, or a duration back from now, such as ``2h``.
             limit: Most entries; 1 to 1,000,000.
 
         Raises:
@@ -123,20 +123,31 @@ class Administration(AgentQueries):
             problem = f"must be a whole number from 1 to {_MOST_ENTRIES}"
             raise InvalidSettingError(field="limit", value=as_shown(given), problem=problem)
         checked = None if agent_id is None else check_agent_id(agent_id)
-        start = Instant(0) if since is None else _instant(since)
+        start = Instant(0) if since is None else self._instant(since)
         return list(self._ports.store.audit(agent_id=checked, since=start, limit=limit))
+
+    def _instant(self, since: datetime | timedelta | str) -> Instant:
+        """The moment that is meant; a duration counts back from now by the clock of Redis."""
+        if isinstance(since, timedelta) or (isinstance(since, str) and not _is_bare_number(since)):
+            try:
+                return Instant(max(self._ports.store.server_time() - micros(check_timeout(since, "since")), 0))
+            except InvalidSettingError:
+                if isinstance(since, timedelta):
+                    raise
+        return _moment(since)
 
     def _check_type(self, spec: AgentSpec) -> None:
         """Refuses a type that nobody knows, and a config that cannot fit."""
         raise NotImplementedError
 
 
-def _instant(since: datetime | str) -> Instant:
+def _moment(since: datetime | str) -> Instant:
     problem = "must say its time zone: 2026-07-01T12:00:00+00:00"
     try:
         moment = datetime.fromisoformat(since) if isinstance(since, str) else since
     except ValueError as error:
-        raise InvalidSettingError(field="since", value=as_shown(since), problem=str(error)) from error
+        told = "give an instant, such as 2026-07-01T12:00:00+00:00, or a duration back from now, such as 2h"
+        raise InvalidSettingError(field="since", value=as_shown(since), problem=told) from error
     if not isinstance(cast("object", moment), datetime):
         raise InvalidSettingError(
             field="since", value=as_shown(since), problem=f"must be an instant, as ISO text: {problem}"
@@ -144,3 +155,8 @@ def _instant(since: datetime | str) -> Instant:
     if moment.tzinfo is None:
         raise InvalidSettingError(field="since", value=str(since), problem=problem)
     return instant_from(moment)
+
+
+def _is_bare_number(text: str) -> bool:
+    """A year would look like seconds."""
+    return text.strip().replace(".", "", 1).isdigit()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import fakeredis
 import pytest
 from typing_extensions import override
 
-from ares_celery import AgentSpec, AsyncManager, InvalidSettingError, RuntimeConfig
+from ares_celery import AgentSpec, AresError, AsyncManager, InvalidSettingError, RuntimeConfig
+from ares_celery.agents.specs import parse_spec
 from ares_celery.celery_app.control_ports import ControlPorts
+from ares_celery.errors import AgentAlreadyRegisteredError, AgentNotRunningError, InvalidAgentIdError
 from ares_celery.ids import AgentId
 from ares_celery.manager import CoreManager
 from ares_celery.model.agent import AgentState, Request, RuntimeState
@@ -125,3 +128,61 @@ def test_a_stream_is_ended_by_its_ids(manager: CoreManager, raw: fakeredis.FakeR
     assert left == {"m-1": b"1", "m-2": None}
     with pytest.raises(InvalidSettingError, match="message_id"):
         manager.cancel_stream("a", "")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: AgentSpec(type="x"), "an agent id is missing: give 1 to 200 characters of ASCII letters"),  # type: ignore[call-arg]
+        (lambda: AgentSpec(id=5, type="x"), "agent id 5 is no text: give 1 to 200"),  # type: ignore[arg-type]
+        (lambda: AgentSpec(id="ab"), "spec of agent 'ab': type is missing"),  # type: ignore[call-arg]
+        (lambda: AgentSpec(id="ab", type="t", restart="always"), "spec of agent 'ab': restart: Input should be"),  # type: ignore[arg-type]
+        (lambda: AgentSpec(id="ab", type="t", labels=["a"]), "spec of agent 'ab': labels: "),  # type: ignore[arg-type]
+        (lambda: AgentSpec(id="ab", type="t", max_restarts=-1), "spec of agent 'ab': max_restarts: "),
+        (lambda: AgentSpec(id="ab", type=5), "spec of agent 'ab': type: "),  # type: ignore[arg-type]
+        (lambda: AgentSpec(id="ab", type="t", grp="g"), "grp: there is no such field; there are id, type, config"),  # type: ignore[call-arg]
+        (lambda: parse_spec({"type": "t"}), "an agent id is missing"),
+        (lambda: parse_spec({"id": "ab", "type": "t", "labels": 1}), "spec of agent 'ab': labels: "),
+    ],
+)
+def test_a_bad_spec_says_which_field_is_wrong(make: Callable[[], Any], text: str) -> None:
+    """Not that the config is, nor that the id is the text None; the same for JSON from afar."""
+    with pytest.raises(AresError) as raised:
+        make()
+    assert text in str(raised.value)
+
+
+def test_what_is_no_agent_is_said_to_be_none(manager: CoreManager) -> None:
+    """An object without an id has no bad id."""
+    with pytest.raises(InvalidAgentIdError, match="a object without agent_id is no agent: pass an AgentSpec"):
+        manager.start_agent(object())
+
+
+def test_who_cannot_be_asked_now_is_said_with_the_way_out(manager: CoreManager) -> None:
+    """In the words of what was called: the caller of process has sent nothing by that name."""
+    manager.register_agent(AgentSpec(id="new", type="t"))
+    with pytest.raises(AgentNotRunningError, match=r"so it takes no messages: start_agent starts it, as soon as an"):
+        manager.process("new", 1)
+    store = manager._ports.store
+    store.send(AgentId("a"), 1, message_id="m-1", wants_reply=True)
+    manager.stop_agent("a", force=True)
+    with pytest.raises(AgentNotRunningError, match="so it takes no messages; start_agent starts it"):
+        manager.process("a", 1)
+    with pytest.raises(AgentNotRunningError, match="so nobody answers now; your message stays in its inbox"):
+        store.wait_reply(AgentId("a"), "m-1", timeout=1)
+
+
+def test_an_agent_that_is_paused_is_resumed_not_started(manager: CoreManager) -> None:
+    """The error of start_agent names the method that helps."""
+    manager.pause_agent("a")
+    with pytest.raises(AgentAlreadyRegisteredError, match="exists and is paused; resume_agent lets it run again"):
+        manager.start_agent("a")
+
+
+def test_the_audit_reaches_back_by_a_duration(manager: CoreManager) -> None:
+    """As the command line's does; what is neither a time nor a duration is told what to give."""
+    assert [entry.operation for entry in manager.audit("a", since="2h")] == ["start"]
+    assert manager.audit("a", since=timedelta(hours=2)) == manager.audit("a")
+    for since in ("2 moons", "2026", timedelta(-1)):
+        with pytest.raises(InvalidSettingError, match="since="):
+            manager.audit(since=since)

@@ -156,9 +156,29 @@ def resting(script: str, agent_id: AgentId, answer: Sequence[bytes]) -> AresErro
         case [b"state", state, cause, reason] if state.decode() == AgentState.PARKED:
             return AgentParkedError(agent_id=agent_id, cause=cause.decode(), reason=reason.decode(), operation="send")
         case [b"state", state, _, _]:
-            return AgentNotRunningError(agent_id=agent_id, state=state.decode(), operation="send")
+            told = _no_messages if script == "send" else _no_answer
+            word = state.decode()
+            return AgentNotRunningError(
+                agent_id=agent_id, state=word, operation="send", message=told(agent_id, AgentState(word))
+            )
         case _:
             return unknown_reply(script, answer)
+
+
+def _no_messages(agent_id: AgentId, state: AgentState) -> str:
+    if state is AgentState.REGISTERED:
+        return (
+            f"agent {agent_id!r} is registered and has not run yet, so it takes no messages: start_agent starts it, "
+            "as soon as an agents worker runs"
+        )
+    return f"agent {agent_id!r} is {state.value}, so it takes no messages; start_agent starts it"
+
+
+def _no_answer(agent_id: AgentId, state: AgentState) -> str:
+    return (
+        f"agent {agent_id!r} is {state.value}, so nobody answers now; your message stays in its inbox: start_agent "
+        "starts it, and the same message_id asks for the answer again"
+    )
 
 
 def read_hint(payload: bytes) -> tuple[str, InboxMessage | str] | None:

@@ -65,16 +65,20 @@ def test_a_bad_field_is_named(field: str, value: object) -> None:
     ("fields", "kind", "said"),
     [
         ({"id": "no spaces", "type": "t"}, InvalidAgentIdError, "agent id 'no spaces' is not valid"),
-        ({"id": 7, "type": "t"}, InvalidAgentIdError, "agent id '7' is not valid"),
-        ({"type": "t"}, InvalidAgentIdError, "agent id 'None' is not valid"),
+        ({"id": 7, "type": "t"}, InvalidAgentIdError, "agent id 7 is no text"),
+        ({"type": "t"}, InvalidAgentIdError, "an agent id is missing"),
         ({"id": "a", "type": "t", "parent": "no spaces"}, InvalidAgentIdError, "agent id 'no spaces' is not valid"),
-        ({"id": "a", "type": "t", "max_restarts": -1}, InvalidConfigError, "agent 'a' .* 't': max_restarts: .* 0"),
+        ({"id": "a", "type": "t", "max_restarts": -1}, InvalidConfigError, "spec of agent 'a': max_restarts: .* 0"),
         ({"id": "a", "type": "t", "hang_timeout": 0}, InvalidConfigError, "hang_timeout: must be longer than zero"),
         ({"id": "a", "type": "t", "backoff": "soon"}, InvalidConfigError, "backoff: "),
         ({"id": "a", "type": "t", "config": {"when": {1}}}, InvalidConfigError, r"config\.when"),
-        ({"id": "a", "type": "t", "nonsense": 1}, InvalidConfigError, "nonsense: Extra inputs"),
+        (
+            {"id": "a", "type": "t", "nonsense": 1},
+            InvalidConfigError,
+            "nonsense: there is no such field; there are",
+        ),
         ({"id": "a", "type": ""}, InvalidConfigError, "type: "),
-        ({"id": "a"}, InvalidConfigError, "type: Field required"),
+        ({"id": "a"}, InvalidConfigError, "spec of agent 'a': type is missing"),
     ],
 )
 def test_the_constructor_refuses_with_the_errors_of_the_product(

@@ -695,7 +695,7 @@ def test_what_does_not_fit_is_refused_at_once() -> None:
         AgentHarness(Counter, config={"pace": 1})
     with pytest.raises(AgentTypeError):
         AgentHarness(3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidConfigError, match="restarts: Extra"):
+    with pytest.raises(InvalidConfigError, match="restarts: there is no such field"):
         AgentHarness(Counter, spec={"restarts": 1})
 
 

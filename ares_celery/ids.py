@@ -50,8 +50,8 @@ def invalid_agent_id(value: object) -> InvalidAgentIdError:
     """The error for what is no agent id; of what is no text it says so, as the text 'None' would look like an id."""
     if isinstance(value, str) and value:
         return InvalidAgentIdError(agent_id=value[:250])
-    shown = "" if value is None or value == "" else ascii(value)[:250]
-    problem = f"agent id {shown} is no text" if shown else "an agent id is missing"
+    shown = "" if value == "" else ascii(value)[:250]
+    problem = "an agent id is missing" if value is None or not shown else f"agent id {shown} is no text"
     rule = "give 1 to 200 characters of ASCII letters, digits and the four marks . _ : -"
     return InvalidAgentIdError(agent_id=shown, message=f"{problem}: {rule}")
 

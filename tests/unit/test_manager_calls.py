@@ -119,8 +119,9 @@ def test_zero_is_a_timeout(manager: CoreManager) -> None:
 
 def test_a_stream_is_ended_by_its_ids(manager: CoreManager, raw: fakeredis.FakeRedis) -> None:
     """As leaving its iterator does; of one that nobody knows, and of a detached one, nothing is ended."""
-    manager.process_stream("a", 1, message_id="m-1")
-    manager.process_stream("a", 1, message_id="m-2", detached=True)
+    store = manager._ports.store
+    store.send(AgentId("a"), 1, message_id="m-1", wants_reply=True, stream=True)
+    store.send(AgentId("a"), 1, message_id="m-2", wants_reply=True, stream=True, detached=True)
     for message_id in ("m-1", "m-2", "m-3"):
         manager.cancel_stream("a", message_id)
     keys = [key.decode() for key in raw.keys("*message:a:*") if isinstance(key, bytes)]

@@ -138,9 +138,9 @@ class LocalManager(CoreManager):
         return self._local.store.open_access()
 
     @override
-    def _check_type(self, spec: AgentSpec) -> None:
+    def _check_type(self, spec: AgentSpec, *, values: bool = True) -> None:
         # Nobody else hosts here, so what this process does not know cannot run.
-        self._registry.get(spec.type).check_config(spec)
+        self._registry.get(spec.type).check_config(spec, values=values)
 
 
 class _Closable(Protocol):

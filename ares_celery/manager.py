@@ -281,7 +281,8 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             AgentParkedError: Its cause has to be settled first.
         """
         checked = check_agent_id(agent_id)
-        self._check_type(self._record(checked).spec)
+        # Its values were taken once; what an annotation says of them now must not keep it from coming back.
+        self._check_type(self._record(checked).spec, values=False)
         self._apply(checked, commands.Restart(reason=reason, actor=actor or me()), op)
 
     def restore_agent(
@@ -326,7 +327,7 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
             raise NilFactoryError(agent_id=checked)
         if kind:
             # Read like any other spec: what is written unchecked could never be read again.
-            self._check_type(parse_spec({**record.spec.model_dump(mode="json"), "type": kind}))
+            self._check_type(parse_spec({**record.spec.model_dump(mode="json"), "type": kind}), values=False)
         self._apply(checked, commands.Restore(reason=reason, actor=actor or me(), type=kind), op)
 
     def notify_agent_dead(
@@ -431,16 +432,16 @@ class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOver
         return self._registry.find(name) is not None or name in self._ports.store.known_types()
 
     @override
-    def _check_type(self, spec: AgentSpec) -> None:
+    def _check_type(self, spec: AgentSpec, *, values: bool = True) -> None:
         """Refuses a type that neither this process nor any worker knows, and a config that cannot fit."""
         self._check_group(spec)
         own = self._registry.find(spec.type)
         if own is not None:
-            own.check_config(spec)
+            own.check_config(spec, values=values)
             return
         known = self._ports.store.known_types()
         if not known:
             return
         if spec.type not in known:
             raise UnknownAgentTypeError(type=spec.type, known=sorted(known))
-        Registry.check_described(known[spec.type], spec)
+        Registry.check_described(known[spec.type], spec, values=values)

@@ -68,9 +68,12 @@ class AgentType:
         """Module and qualified name of the factory."""
         return getattr(self.factory, "__module__", "?"), getattr(self.factory, "__qualname__", repr(self.factory))
 
-    def check_config(self, spec: AgentSpec) -> None:
-        """Raises InvalidConfigError when the config does not fit the constructor, by names or annotated types."""
-        Registry.check_described(_parameters(self.factory), spec)
+    def check_config(self, spec: AgentSpec, *, values: bool = True) -> None:
+        """Raises InvalidConfigError when the config does not fit the constructor, by names or annotated types.
+
+        Without ``values`` by names alone.
+        """
+        Registry.check_described(_parameters(self.factory), spec, values=values)
         self._bind(spec)
 
     def _bind(self, spec: AgentSpec) -> None:
@@ -143,15 +146,16 @@ def _check_yields(function: Callable[..., Any], name: str, method: str) -> None:
 
 
 def _check_whole(made: object, name: str) -> None:
-    """It does something, and what it saves it takes back."""
+    """It does something, and what it saves it takes back; all is optional, so only a slip of the pen is refused."""
     if not any(hasattr(made, method) for method in _DOES):
-        own = [method for method in dir(made) if not method.startswith("_")]
-        near = [close for method in own for close in get_close_matches(method, _DOES, n=1)]
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise AgentTypeError(type=name, problem=f"it has none of {', '.join(_DOES)}, so it would do nothing{hint}")
+        own = [method for method in dir(made) if not method.startswith("_") and method not in _METHODS]
+        near = [(method, close) for method in own for close in get_close_matches(method, _DOES, n=1, cutoff=0.8)]
+        problem = f"it has none of {', '.join(_DOES)}, so it would do nothing"
+        if near:
+            raise AgentTypeError(type=name, problem=f"{problem}; did you mean {near[0][1]} with {near[0][0]}?")
+        log.warning("agent type %r: %s: its agents complete at once", name, problem)
     if hasattr(made, "snapshot") and not hasattr(made, "restore_state"):
-        problem = "it has snapshot(self) but no restore_state(self, state), so its state would never come back"
-        raise AgentTypeError(type=name, problem=problem)
+        log.warning("agent type %r has snapshot() but no restore_state(): its state is not saved", name)
 
 
 def _check_arguments(
@@ -234,7 +238,7 @@ class Registry:
         return next((known.name for known in self._types.values() if known.factory is factory), None)
 
     @staticmethod
-    def check_described(parameters: Mapping[str, Any], spec: AgentSpec) -> None:
+    def check_described(parameters: Mapping[str, Any], spec: AgentSpec, *, values: bool = True) -> None:
         """Checks a config against what a process said of the type's factory. Raises InvalidConfigError."""
         unknown = [] if parameters["open"] else sorted(set(spec.config) - set(parameters["names"]))
         missing = sorted(set(parameters["required"]) - set(spec.config))
@@ -244,7 +248,7 @@ class Registry:
             problem = f"{'; '.join(parts)}; it takes {', '.join(parameters['names']) or 'nothing'}"
             raise InvalidConfigError(agent_id=spec.id, type=spec.type, problem=problem)
         # Workers of older versions say nothing of types.
-        types: Mapping[str, Alternatives] = parameters.get("types", {})
+        types: Mapping[str, Alternatives] = parameters.get("types", {}) if values else {}
         for name, value in spec.config.items():
             if not fits(value, types.get(name)):
                 problem = f"{name} is {kind_of(value)}, and the constructor takes {name}: {in_words(types[name])}"

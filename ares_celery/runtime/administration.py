@@ -136,8 +136,8 @@ class Administration(AgentQueries):
                     raise
         return _moment(since)
 
-    def _check_type(self, spec: AgentSpec) -> None:
-        """Refuses a type that nobody knows, and a config that cannot fit."""
+    def _check_type(self, spec: AgentSpec, *, values: bool = True) -> None:
+        """Refuses a type that nobody knows, and a config that cannot fit; without ``values`` by its names alone."""
         raise NotImplementedError
 
 

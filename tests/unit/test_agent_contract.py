@@ -131,11 +131,9 @@ class NotCallable:
         (NoId, "the id comes first"),
         (NotCallable, "start is not callable"),
         (Typo, "none of start, process, process_stream.*did you mean process"),
-        (Idle, "none of start, process, process_stream"),
         (Yields, "process holds a yield.*name it process_stream"),
         (PlainYields, "start holds a yield"),
         (YieldsEvents, "apply holds a yield"),
-        (SavesOnly, "no restore_state"),
     ],
 )
 def test_a_class_that_breaks_the_contract_is_refused_with_what_to_write(broken: type[Any], said: str) -> None:
@@ -145,6 +143,19 @@ def test_a_class_that_breaks_the_contract_is_refused_with_what_to_write(broken: 
         registry.register("broken", broken)
     with pytest.raises(UnknownAgentTypeError):
         registry.get("broken")
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"), [(Idle, "none of start, process, process_stream"), (SavesOnly, "no restore_state")]
+)
+def test_a_class_that_does_little_is_taken_with_a_warning(
+    odd: type[Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every method is optional."""
+    registry = Registry()
+    registry.register("odd", odd)
+    assert registry.get("odd").name == "odd"
+    assert said in caplog.text
 
 
 class Whole:

@@ -163,3 +163,11 @@ def test_an_agent_that_was_made_before_lives_on() -> None:
     """Its next incarnation is made as ever."""
     spec = AgentSpec(id="a", type="made", config={"pause": "2"})
     assert Registry().register("made", Made).create(spec).pause == "2"  # type: ignore[attr-defined]
+
+
+def test_an_agent_that_runs_already_is_judged_by_names_alone() -> None:
+    """A restart by hand must not fail for what an annotation says only now."""
+    known = Registry().register("made", Made)
+    with pytest.raises(InvalidConfigError, match="unknown"):
+        known.check_config(AgentSpec(id="a", type="made", config={"paus": 2}), values=False)
+    known.check_config(AgentSpec(id="a", type="made", config={"pause": "2"}), values=False)

@@ -77,11 +77,11 @@ class World:
         LOOPS.append(asyncio.get_running_loop())
         self.refusals = 0
         self.clock = HandClock()
-        registry = MCPServerRegistry()
-        registry.register("github", self.connect)
+        self.registry = MCPServerRegistry()
+        self.registry.register("github", self.connect)
         self.things = SharedThings(
             OnLoop,
-            registries=Registries(servers=registry),
+            registries=Registries(servers=self.registry),
             limits=Limits(open=0.2, slack=0, close=0.1, close_all=0.5),
             clock=self.clock,
         )
@@ -173,10 +173,12 @@ async def test_a_client_that_cancels_the_calls_of_a_lost_connection_has_lost_it(
     with pytest.raises(MCPConnectionLostError, match="the client cancelled the call"):
         await world.mcp.call_tool("drop")
     assert (await world.mcp.call_tool("search"))[0] == 2
-    mcp_server("github")(lambda: Session(0))
-    with override_mcp("github", Session(0)), pytest.raises(MCPConnectionLostError, match="cancelled the call"):
+    with (
+        world.registry.override("github", Session(0)),
+        pytest.raises(MCPConnectionLostError, match="cancelled the call"),
+    ):
         await world.things.mcp("github").call("call_tool", ("drop",), {})
-    with override_mcp("github", Session(0)):
+    with world.registry.override("github", Session(0)):
         hanging = asyncio.create_task(world.things.mcp("github").call("call_tool", ("hang",), {}))
         await asyncio.sleep(0)
         hanging.cancel()
@@ -261,9 +263,9 @@ async def test_a_function_that_gives_no_connection_is_named() -> None:
 async def test_a_test_replaces_a_server_by_a_session_of_its_own(world: World) -> None:
     """Nothing is connected; what a lost connection raises is told as one."""
     fake = Session(99)
-    mcp_server("search")(lambda: fake)
-    with override_mcp("search", fake):
-        handle = AsyncAccess(SharedThings(OnLoop), ToolCaller("a", "t", world.clock)).mcp("search")
+    mcp_server("holder-fake")(lambda: fake)
+    with override_mcp("holder-fake", fake):
+        handle = AsyncAccess(SharedThings(OnLoop), ToolCaller("a", "t", world.clock)).mcp("holder-fake")
         assert await handle.call_tool("x") == (99, "x", None)
         assert await handle.tools() == ["search", "tool-99"]
         assert await handle.session() is fake

@@ -323,10 +323,10 @@ async def test_the_function_itself_names_the_resource_and_a_test_may_replace_it(
     with world.registry.override("llm", "fake"):
         assert await world.ctx.resource(llm) == await world.ctx.resource("llm") == "fake"
     assert await world.ctx.resource("llm") == "real"
-    worker_resource("llm")(llm)
-    fakes = SharedThings(OnLoop, registries=Registries(instead={"resource": {"llm": "mine"}}))
-    with override_resource("llm", "fake"):
-        assert await AsyncAccess(fakes, CALLER).resource("llm") == "mine"
+    worker_resource("named-by-itself")(llm)
+    fakes = SharedThings(OnLoop, registries=Registries(instead={"resource": {"named-by-itself": "mine"}}))
+    with override_resource("named-by-itself", "fake"):
+        assert await AsyncAccess(fakes, CALLER).resource("named-by-itself") == "mine"
 
 
 class PlainWorld:

@@ -45,6 +45,9 @@ def prepare_guest_worker(worker: Any, namespace: str) -> None:  # noqa: ANN401 -
         # A full worker holds messages until a slot is free. RabbitMQ closes its channel for that after half an hour,
         # and it would end, agents and all, where it can as well begin to read anew.
         set_here(app, "broker_channel_error_retry", value=True)
+        # After a broker's restart Celery would take one message less for each task that runs, until it ends: agents
+        # do not end, and have acknowledged theirs long ago.
+        set_here(app, "worker_enable_prefetch_count_reduction", value=False)
     # Elsewhere the broker hands out so many messages for each slot before the slots are free: one is the least.
     worker.prefetch_multiplier = 1
     _tell_of_others(app.amqp.queues.consume_from, namespace)

@@ -34,6 +34,8 @@ SETTINGS: Final[Mapping[str, Any]] = {
     # An agents worker with free slots takes what it can run and no more; the rest stays where others find it.
     "worker_disable_prefetch": True,
     "worker_prefetch_multiplier": 1,
+    # After a broker's restart Celery would take one message less for each task that runs, until it ends: agents do not.
+    "worker_enable_prefetch_count_reduction": False,
     # A message is a nudge: acknowledged early, so that none is unacknowledged when the broker goes away.
     "task_acks_late": False,
     "task_reject_on_worker_lost": False,

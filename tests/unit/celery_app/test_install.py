@@ -556,6 +556,7 @@ def test_brokers_that_are_no_redis_are_left_alone() -> None:
     prepare_guest_worker(worker, "shop")
     assert app.conf.worker_disable_prefetch is False
     assert app.conf.broker_channel_error_retry is True
+    assert app.conf.worker_enable_prefetch_count_reduction is False
     assert worker.prefetch_multiplier == 1
 
 

@@ -13,6 +13,7 @@ from ares_celery.model.event import RUNTIME_MODULE, EventType, NewEvent
 from ares_celery.model.message import DeadReason
 from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis import chunk_calls, letter_calls, mailbox_calls
+from ares_celery.store.redis.batching import BatchingClient
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.client import AsyncRedisClient
@@ -141,6 +142,9 @@ class AsyncRedisHostMailbox:
     def __init__(self, bound: Bound, client: AsyncRedisClient) -> None:
         self._bound = bound
         self._client = client
+        # Thousands of agents may stream at once: what they yield meanwhile leaves in one round trip, as each of them
+        # alone would queue for a connection.
+        self._chunks = BatchingClient(client)
 
     async def inbox(self, agent_id: AgentId, *, after: str = "", limit: int = 100) -> tuple[InboxMessage, ...]:
         """Messages that were not consumed yet, oldest first."""
@@ -174,7 +178,7 @@ class AsyncRedisHostMailbox:
         self, agent_id: AgentId, fence: str, message: InboxMessage, *, first: int, pieces: Sequence[bytes]
     ) -> int | None:
         """Stores encoded pieces of an answer from seq ``first`` on, those that are not stored yet; none: only asks."""
-        return await self._client.run(_Holder(self._bound, agent_id, fence).write(message, first, pieces))
+        return await self._chunks.run(_Holder(self._bound, agent_id, fence).write(message, first, pieces))
 
     def encode_piece(self, agent_id: AgentId, message: InboxMessage, value: Any) -> bytes:  # noqa: ANN401 - JSON
         """A piece of an answer as it is stored."""

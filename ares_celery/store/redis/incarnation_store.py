@@ -155,4 +155,4 @@ class AsyncRedisIncarnationStore(AsyncRedisHostMailbox):
 
     async def aclose(self) -> None:
         """Closes the connections; idempotent."""
-        await self._client.aclose()
+        await self._chunks.aclose()

@@ -15,17 +15,12 @@ from typing_extensions import override
 from ares_celery.errors import AresError, ProcessTimeoutError, StoreUnavailableError, StreamGapError
 from ares_celery.ids import AgentId
 from ares_celery.model.message import Chunk
-from ares_celery.runtime.chunk_stream import OUTAGE_PAUSE
+from ares_celery.runtime.chunk_stream import BEYOND, OUTAGE_PAUSE, SIGN
 from ares_celery.store.async_access import AsyncAccess
 
 __all__ = ["AsyncChunkStream"]
 
 log: Final = logging.getLogger(__name__)
-
-#: Seconds between two signs of life of a caller that is busy with what it got; three fit into its lease.
-SIGN: Final = 3.0
-#: A seq beyond every chunk: reading behind it only says that somebody is there.
-BEYOND: Final = 2**53 - 1
 
 
 class AsyncChunkStream(AsyncIterator[Chunk]):

@@ -19,16 +19,16 @@ from ares_celery.ids import AgentId
 from ares_celery.model.message import Chunk
 from ares_celery.store.messages import Mailbox
 
-__all__ = ["OUTAGE_PAUSE", "ChunkStream", "OpenStreams"]
+__all__ = ["BEYOND", "OUTAGE_PAUSE", "SIGN", "ChunkStream", "OpenStreams"]
 
 log: Final = logging.getLogger(__name__)
 
 #: Seconds between two signs of life of a caller that is busy with what it got; three fit into its lease.
-_SIGN: Final = 3.0
+SIGN: Final = 3.0
 #: Seconds between two tries while the store is away.
 OUTAGE_PAUSE: Final = 0.2
 #: A seq beyond every chunk: reading behind it only says that somebody is there.
-_BEYOND: Final = 2**53 - 1
+BEYOND: Final = 2**53 - 1
 
 
 class ChunkStream(Iterator[Chunk]):
@@ -115,7 +115,7 @@ class ChunkStream(Iterator[Chunk]):
 
     def show_presence(self) -> None:
         """Says that the caller is still there, between two reads."""
-        self._mailbox.read_chunks(self._agent_id, self.message_id, after=_BEYOND, timeout=0)
+        self._mailbox.read_chunks(self._agent_id, self.message_id, after=BEYOND, timeout=0)
 
     def close(self) -> None:
         """Leaves the stream: unless it is detached, or over, it ends in the agent. Idempotent; raises nothing."""
@@ -179,7 +179,7 @@ class OpenStreams:
 
     def _open_after(self, clock: Clock) -> list[ChunkStream]:
         """Those that are open seconds later; none: the thread ends."""
-        clock.wait(self._never, _SIGN)
+        clock.wait(self._never, SIGN)
         with self._lock:
             for over in [stream for stream in self._streams if stream.is_over]:
                 self._streams.discard(over)

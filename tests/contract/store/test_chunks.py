@@ -66,6 +66,15 @@ def test_chunks_are_read_behind_a_seq_and_end_with_the_result(store: RedisStore)
     assert store.read_chunks(AGENT, "m", after=3, timeout=5) == ()
 
 
+def test_a_late_write_adds_nothing_behind_the_end(store: RedisStore) -> None:
+    """Its writer was cut off before the answer was stored, and the call was under way."""
+    fence, message = streaming(store, detached=True)
+    store.write_chunks(AGENT, fence, message, first=1, pieces=pieces(1))
+    store.reply(AGENT, fence, message, Reply("m", "end"), chunks=1)
+    assert store.write_chunks(AGENT, fence, message, first=2, pieces=pieces(2, 3, 4)) is None
+    assert read(store) == [(1, 1, False), (2, "end", True)]
+
+
 def test_no_chunks_in_time_are_told_from_a_stream_that_is_unknown(store: RedisStore) -> None:
     """Whoever asks again and again for what was never asked would wait for ever."""
     streaming(store)

@@ -11,15 +11,19 @@
 -- ARGV[7] most microseconds between two calls of this script that count as such
 -- ARGV[8] agent id and message id, for the hint
 -- ARGV[9+] the pieces; none: only asks
--- Reply: {'done', last seq stored}, {'left'}, {'unknown'} or {'fenced'}.
+-- Reply: {'done', last seq stored}, {'left'} (also behind the end), {'unknown'} or {'fenced'}.
 
 if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
   return {'fenced'}
 end
 local known = redis.call('HMGET', KEYS[2], 'kind', 'seq', 'size', 'detached', 'left', 'seen', 'callers', 'looked',
-  'absent')
+  'absent', 'over')
 if not known[1] then
   return {'unknown'}
+end
+-- A write that was cut off may come late: nothing follows the end.
+if known[10] == '1' then
+  return {'left'}
 end
 local t = redis.call('TIME')
 local now = t[1] .. string.sub('00000' .. t[2], -6)

@@ -7,22 +7,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeVar, cast, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 from typing_extensions import override
 
 from ares_celery.agents.named import NamedFunctions, check_decorated
+from ares_celery.agents.steps import KEY, Replay, is_async, takes_key
 from ares_celery.errors import ToolError
 from ares_celery.model.durations import parse_duration
 
 __all__ = ["KEY", "TOOLS", "Replay", "Tool", "ToolRegistry", "override_tool", "tool"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: ``safe``: may run again. ``keyed``: the other side knows a call by its key. ``never``: must not run twice.
-Replay = Literal["safe", "keyed", "never"]
-#: The parameter that a keyed tool takes.
-KEY: Final = "idempotency_key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +65,9 @@ class ToolRegistry(NamedFunctions[Tool]):
             raise _refused(name, "a generator gives many values; a tool returns one")
         if replay not in get_args(Replay):
             raise _refused(name, f"replay={replay!r} is not one of {', '.join(get_args(Replay))}")
-        if replay == "keyed" and not _takes_key(function):
+        if replay == "keyed" and not takes_key(function):
             raise _refused(name, f'a keyed tool takes its key: add the parameter {KEY}: str = ""')
-        return self.add(Tool(name, function, _is_async(function), replay, limit_of(name, timeout)))
+        return self.add(Tool(name, function, is_async(function), replay, limit_of(name, timeout)))
 
     @override
     def override(self, name: str, value: object) -> AbstractContextManager[None]:
@@ -90,8 +86,8 @@ class ToolRegistry(NamedFunctions[Tool]):
         if not is_replaced:
             return self.get(name)
         known = self.get(name)
-        replay = known.replay if known.replay != "keyed" or _takes_key(function) else "never"
-        return Tool(name, function, _is_async(function), replay, known.timeout)
+        replay = known.replay if known.replay != "keyed" or takes_key(function) else "never"
+        return Tool(name, function, is_async(function), replay, known.timeout)
 
 
 def limit_of(name: str, timeout: timedelta | float | str | None) -> timedelta | None:
@@ -109,19 +105,6 @@ def limit_of(name: str, timeout: timedelta | float | str | None) -> timedelta | 
 
 def _refused(name: str, problem: str) -> ToolError:
     return ToolError(tool=name, problem=problem)
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
-def _takes_key(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return True  # a builtin that does not tell its signature
-    is_named = KEY in parameters and parameters[KEY].kind is not inspect.Parameter.POSITIONAL_ONLY
-    return is_named or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 #: The process's own, which ``@tool`` fills.

@@ -19,6 +19,7 @@ __all__ = [
     "Crash",
     "End",
     "Fenced",
+    "Parked",
     "Yielded",
     "agent_failed",
     "crash",
@@ -65,7 +66,15 @@ class Crash:
     cause: DeathCause = DeathCause.CRASH
 
 
-End = Completed | Yielded | Fenced | Crash
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The incarnation ends in order, and a person has to settle something before the next one."""
+
+    cause: str
+    reason: str
+
+
+End = Completed | Yielded | Fenced | Crash | Parked
 
 
 def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.compaction import Compactor
 from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.drain_watch import end_in_order, watch_drain
-from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Yielded, agent_failed
+from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Parked, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.runtime.interrupts import Interrupts
@@ -237,7 +237,7 @@ class ProcessHost:
             with recovering.allowed():
                 body = self._recover(incarnation, claimed, found)
         except EventIntegrityError as error:
-            return self._park(incarnation, error, found)
+            return self._park(incarnation, Parked("integrity", str(error)), found)
         except NewerStateError as error:
             return self._leave_to_newer_code(incarnation, error, found)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything; nothing of it may cost the slot
@@ -300,11 +300,11 @@ class ProcessHost:
             shared=self._shared,
         )
 
-    def _park(self, incarnation: Incarnation, error: EventIntegrityError, found: list[Finding]) -> Outcome:
-        """Leaves an agent whose history is damaged to a person; the bad bytes stay where they are."""
-        log.error("agent %s is parked: %s", incarnation.agent_id, error, extra=self._facts(incarnation))
-        fence = incarnation.fence
-        return self._commit(incarnation, Park(reason=str(error), cause="integrity", fence=fence, found=tuple(found)))
+    def _park(self, incarnation: Incarnation, end: Parked, found: Sequence[Finding] = ()) -> Outcome:
+        """Leaves an agent to a person; whatever is wrong stays as it is."""
+        log.error("agent %s is parked: %s", incarnation.agent_id, end.reason, extra=self._facts(incarnation))
+        park = Park(reason=end.reason, cause=end.cause, fence=incarnation.fence, found=tuple(found))
+        return self._commit(incarnation, park)
 
     def _leave_to_newer_code(self, incarnation: Incarnation, error: NewerStateError, found: list[Finding]) -> Outcome:
         """Gives the agent back, uncharged; its next claim is refused to whoever knows no newer schema than this."""
@@ -329,6 +329,8 @@ class ProcessHost:
                 return Noop("fenced")
             case Crash(error, cause):
                 return self._crashed(incarnation, error, cause)
+            case Parked():
+                return self._park(incarnation, end)
 
     def _complete(self, incarnation: Incarnation, result: Any) -> Outcome:  # noqa: ANN401 - a JSON value of user code
         try:

@@ -36,11 +36,13 @@ class Incarnation:
         "_wake",
         "agent_id",
         "completion",
+        "doing",
         "fence",
         "inbox_hint",
         "last_version",
         "listener",
         "observed",
+        "open_never",
         "origin",
         "progress_at",
         "record",
@@ -50,6 +52,7 @@ class Incarnation:
         "stopping_reason",
         "suspended",
         "task_id",
+        "unsettled",
     )
 
     def __init__(self, record: AgentRecord, task_id: str, listener: EventListener | None = None) -> None:
@@ -74,6 +77,12 @@ class Incarnation:
         #: Set while the store is away: context calls wait.
         self.suspended = False
         self.progress_at = 0.0
+        #: The step that runs now, its path and when it began (monotonic); the keeper tells the store.
+        self.doing: tuple[str, float] | None = None
+        #: Steps that must not run twice and run now: an end in order waits for them.
+        self.open_never = 0
+        #: Such steps that this incarnation has begun, and whose outcome nobody knows: a person has to settle them.
+        self.unsettled: list[str] = []
         #: The store came back older than what this incarnation has seen: it must begin again from what is there.
         self.rolled_back = False
         #: What takes its snapshots, see model/snapshot.py; known once it is recovered.

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         InvalidExecutionIdError,
         InvalidPluginError,
         InvalidSettingError,
+        InvalidStepIdError,
         LeaseLostError,
         LLMUnavailableError,
         MailboxFullError,
@@ -98,6 +99,14 @@ if TYPE_CHECKING:
         SnapshotStoreError,
         SnapshotTooLargeError,
         StateUpcastError,
+        StepChangedError,
+        StepFailedError,
+        StepIdReusedError,
+        StepLimitError,
+        StepOutcomeUnknownError,
+        StepResultTooLargeError,
+        StepSignatureError,
+        StepTimeoutError,
         StopSignal,
         StoreUnavailableError,
         StreamCancelledError,
@@ -140,6 +149,7 @@ if TYPE_CHECKING:
     from ares_celery.model.message import Chunk, DeadLetter, DeadReason, MessageKind, StreamResult
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
+    from ares_celery.model.step import StepIntent, StepRecord
     from ares_celery.model.summary import Outcome, Summary
     from ares_celery.plugins.basic_recovery import BasicRecoveryPlugin
     from ares_celery.plugins.bus import PluginBus
@@ -246,6 +256,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "ReadOptions",
     "RetryPolicy",
     "Snapshot",
+    "StepIntent",
+    "StepRecord",
     "ConversationMessage",
     "MemoryManager",
     "SnapshotStore",
@@ -311,6 +323,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "InvalidCursorError",
     "InvalidPluginError",
     "InvalidSettingError",
+    "InvalidStepIdError",
     "LLMUnavailableError",
     "LeaseLostError",
     "MCPConnectionLostError",
@@ -337,6 +350,14 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "SnapshotStoreError",
     "SnapshotTooLargeError",
     "StateUpcastError",
+    "StepChangedError",
+    "StepFailedError",
+    "StepIdReusedError",
+    "StepLimitError",
+    "StepOutcomeUnknownError",
+    "StepResultTooLargeError",
+    "StepSignatureError",
+    "StepTimeoutError",
     "StoreUnavailableError",
     "StreamCancelledError",
     "StreamGapError",
@@ -409,6 +430,7 @@ _HOMES: Final = {
     "ares_celery.model.group": ("GroupInfo", "Strategy"),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),
+    "ares_celery.model.step": ("StepIntent", "StepRecord"),
     "ares_celery.model.summary": ("Outcome", "Summary"),
     "ares_celery.runtime.compaction": ("CompactionReport",),
     "ares_celery.runtime.chunk_stream": ("ChunkStream",),

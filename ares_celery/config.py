@@ -106,6 +106,8 @@ class RuntimeConfig(BaseModel):
     trim_events: bool = False
     #: How long finished checkpoints are kept.
     checkpoint_retention: Duration = timedelta(hours=24)
+    #: An event tells each recorded step; off: only failures and steps that are never repeated.
+    step_events: bool = True
     #: Parts the keys are spread over; fixed when the namespace is made.
     shards: Annotated[int, Field(ge=1, le=1024)] = 16
     #: Faults may be injected.
@@ -149,6 +151,7 @@ class RuntimeConfig(BaseModel):
             summary_ttl: timedelta | float | str = ...,
             trim_events: bool = ...,
             checkpoint_retention: timedelta | float | str = ...,
+            step_events: bool = ...,
             shards: int = ...,
             chaos: bool = ...,
         ) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NewType
 
-from ares_celery.errors import InvalidAgentIdError, InvalidExecutionIdError, InvalidSettingError
+from ares_celery.errors import InvalidAgentIdError, InvalidExecutionIdError, InvalidSettingError, InvalidStepIdError
 
 __all__ = [
     "AgentId",
@@ -15,6 +15,7 @@ __all__ = [
     "check_agent_id",
     "check_execution_id",
     "check_namespace",
+    "check_step_id",
     "invalid_agent_id",
 ]
 
@@ -26,6 +27,7 @@ Instant = NewType("Instant", int)
 #: Position in an agent's event stream, from 1, without gaps; 0 means before the first event.
 Version = NewType("Version", int)
 
+#: Characters of an execution's id, and of a step's.
 _LONGEST_EXECUTION_ID = 400
 _AGENT_ID = re.compile(r"[A-Za-z0-9._:\-]{1,200}", re.ASCII)
 _NAMESPACE = re.compile(r"[A-Za-z0-9._\-]{1,100}", re.ASCII)
@@ -70,6 +72,22 @@ def check_execution_id(value: object) -> str:
         return value
     shown = value[:450] if isinstance(value, str) else repr(value)[:450]
     raise InvalidExecutionIdError(execution=shown)
+
+
+def check_step_id(value: object) -> str:
+    """Returns the id of a step, with those of the steps around it before it, when it is acceptable.
+
+    Raises:
+        InvalidStepIdError: It is not 1 to 400 printable characters.
+
+    Example:
+        >>> check_step_id("order:7/charge")
+        'order:7/charge'
+    """
+    if isinstance(value, str) and value and value.isprintable() and len(value) <= _LONGEST_EXECUTION_ID:
+        return value
+    shown = value[:450] if isinstance(value, str) else repr(value)[:450]
+    raise InvalidStepIdError(step=shown)
 
 
 def check_namespace(value: str) -> str:

@@ -27,6 +27,7 @@ OWNED_KINDS: dict[str, str] = {
     "groups": "its members are: one for each group",
     "handling": "an answer removes its field; delete_agent removes it",
     "hosts": "its members are: one for each hosted agent",
+    "intents": "an outcome removes its field; delete_agent removes it",
     "last_sweep": "the namespace itself",
     "inbox": "consumed by the agent; delete_agent removes it",
     "memory": "bounded in sessions and messages; delete_agent removes it",

@@ -11,6 +11,7 @@ from ares_celery.ids import Version
 from ares_celery.model.conversation import ConversationMessage
 from ares_celery.model.event import ANY, Event, EventFilter, ExpectedVersion, NewEvent, ReadOptions
 from ares_celery.model.execution import Execution, ExecutionCommand
+from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.model.summary import Summary
 from ares_celery.store.async_access import AsyncSubscription
 
@@ -222,6 +223,14 @@ class AsyncCheckpoints:
         return await self._calls.run(
             lambda: self._calls.core.checkpoints.recover(agent_id, fence=fence, op=op, lost=lost)
         )
+
+    async def steps(self, agent_id: str, execution_id: str) -> tuple[StepRecord, ...]:
+        """What an execution has recorded, in the order of recording; empty for one that does not exist."""
+        return await self._calls.run(lambda: self._calls.core.checkpoints.steps(agent_id, execution_id))
+
+    async def intents(self, agent_id: str) -> tuple[StepIntent, ...]:
+        """The steps that were begun, must not be repeated, and whose outcome is not known, oldest first."""
+        return await self._calls.run(lambda: self._calls.core.checkpoints.intents(agent_id))
 
 
 class AsyncMemory:

@@ -20,6 +20,12 @@ from typing import Any
 from typing_extensions import override
 
 from ares_celery.errors.base import AresError, NotFoundError
+from ares_celery.errors.events import (
+    EventGapError,
+    EventIntegrityError,
+    EventStoreClosedError,
+    InvalidCursorError,
+)
 from ares_celery.errors.executions import (
     CheckpointSchemaVersionError,
     ExecutionLimitError,
@@ -54,6 +60,17 @@ from ares_celery.errors.shared import (
 )
 from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
+from ares_celery.errors.steps import (
+    InvalidStepIdError,
+    StepChangedError,
+    StepFailedError,
+    StepIdReusedError,
+    StepLimitError,
+    StepOutcomeUnknownError,
+    StepResultTooLargeError,
+    StepSignatureError,
+    StepTimeoutError,
+)
 from ares_celery.errors.store import (
     NamespaceMismatchError,
     OperationIdReusedError,
@@ -97,6 +114,7 @@ __all__ = [
     "InvalidExecutionIdError",
     "InvalidPluginError",
     "InvalidSettingError",
+    "InvalidStepIdError",
     "LLMUnavailableError",
     "LeaseLostError",
     "MCPConnectionLostError",
@@ -123,6 +141,14 @@ __all__ = [
     "SnapshotStoreError",
     "SnapshotTooLargeError",
     "StateUpcastError",
+    "StepChangedError",
+    "StepFailedError",
+    "StepIdReusedError",
+    "StepLimitError",
+    "StepOutcomeUnknownError",
+    "StepResultTooLargeError",
+    "StepSignatureError",
+    "StepTimeoutError",
     "StopSignal",
     "StoreUnavailableError",
     "StreamCancelledError",
@@ -271,41 +297,6 @@ class VersionConflictError(AresError):
 
     code = "version_conflict"
     template = "{subject} is at version {actual}, not at {expected}; read it again"
-
-
-class EventIntegrityError(AresError):
-    """The stored history has a gap or damaged bytes at a known position."""
-
-    code = "event_integrity"
-    template = "the history of agent {agent_id!r} is damaged at version {version}: {problem}"
-
-
-class EventGapError(AresError):
-    """Events that a subscriber had not read yet were trimmed; its next event is the first after them.
-
-    Fields: ``stream_id``, ``first`` and ``last`` version, ``count``. For a stream that the cursor had not met before,
-    ``count`` is the most that may be missing.
-    """
-
-    code = "event_gap"
-    template = (
-        "{count} events of stream {stream_id!r} (versions {first} to {last}) were trimmed before this subscriber read "
-        "them; go on reading, and look at its summaries for what they said"
-    )
-
-
-class InvalidCursorError(AresError, ValueError):
-    """A subscription cannot begin at this cursor."""
-
-    code = "invalid_cursor"
-    template = "this cursor cannot be used: {problem}; pass one that Subscription.cursor gave, BEGINNING, or None"
-
-
-class EventStoreClosedError(AresError):
-    """The store was closed; open a new one."""
-
-    code = "event_store_closed"
-    template = "the event store is closed"
 
 
 class EventTooLargeError(AresError, ValueError):

@@ -297,6 +297,13 @@ class AgentRecord:
     last_progress: Instant = Instant(0)
     #: Unfinished executions; counted by the store.
     executions: int = 0
+    #: Steps that were begun, must not be repeated, and have no outcome yet; counted by the store.
+    intents: int = 0
+    #: Steps that it has recorded since it was made; counted by the store.
+    spent_steps: int = 0
+    #: The step that its incarnation was in when its lease was last renewed, and since when; empty: in none.
+    step: str = ""
+    step_since: Instant = Instant(0)
     result: str = ""
     last_error: str = ""
     #: Of the newest state that an incarnation saved: its type (as digest) and its schema; a claim looks at them.
@@ -350,6 +357,13 @@ class AgentInfo(BaseModel):
     waiting_on: str | None = None
     next_attempt: datetime | None = None
     last_progress: datetime | None = None
+    #: The step that it was in a heartbeat ago at most, and since when.
+    step: str | None = None
+    step_since: datetime | None = None
+    #: Steps that it has recorded since it was made.
+    spent_steps: int = 0
+    #: Steps that were begun, must not be repeated, and have no outcome yet: a person settles them.
+    intents: int = 0
     last_error: str = ""
     #: Losses of its history up to this version were accepted by `unpark_agent`; 0: none.
     accepted_version: int = 0

@@ -16,6 +16,12 @@ __all__ = ["CATALOGUE", "EventFacts"]
 
 _AGENT_ID: Final = {"agent_id": "whose stream it is"}
 _EXECUTION: Final = {"execution": "its id"}
+_STEP: Final = {
+    "execution": "the execution it belongs to",
+    "step": "its id, behind those of the steps around it",
+    "function": "the function that was called",
+    "replay": "how it may be repeated: `safe`, `keyed` or `never`",
+}
 _INCARNATION: Final = {"incarnation": "which life of the agent, from 1"}
 _TYPE: Final = {"type": "the agent's type"}
 _PLUGIN: Final = {"plugin_name": "its name", "worker": "Celery's node name of the worker; absent outside of one"}
@@ -143,6 +149,34 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             "epoch": "of the incarnation that held it",
             "state": "what it did then: `leased`, `running` or `suspended`",
             "attempts": "failed ones so far; this is none",
+        },
+    ),
+    EventType.STEP_STARTED: EventFacts(
+        "A step is begun that must not be repeated; without completed or failed its outcome is not known.",
+        "the hosting process",
+        {**_AGENT_ID, **_STEP},
+    ),
+    EventType.STEP_COMPLETED: EventFacts(
+        "The result of a step was recorded; it will not run again. With `step_events` off only of steps that are never "
+        "repeated.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            **_STEP,
+            "attempts": "tries it took",
+            "took_ms": "milliseconds, all tries included",
+        },
+    ),
+    EventType.STEP_FAILED: EventFacts(
+        "A try of a step failed.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            **_STEP,
+            "attempts": "tries so far, this one included",
+            "took_ms": "milliseconds, all tries included",
+            "problem": "what the failure was like",
+            "will_retry": "it is tried again",
         },
     ),
     EventType.SNAPSHOT_FAILED: EventFacts(

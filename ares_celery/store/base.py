@@ -19,6 +19,7 @@ from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
 from ares_celery.store.messages import AsyncHostMailbox, AsyncMailbox, HostMailbox, Mailbox
 from ares_celery.store.states import NO_SCHEMAS, KeptSnapshots, SnapshotStore
+from ares_celery.store.steps import AsyncStepStore, StepStore
 from ares_celery.store.streams import EventReader, EventStore
 from ares_celery.store.subscriptions import Subscription
 from ares_celery.store.values import (
@@ -174,7 +175,7 @@ class AgentStore(Protocol):
         ...
 
 
-class IncarnationStore(HostMailbox, Protocol):
+class IncarnationStore(HostMailbox, StepStore, Protocol):
     """What one incarnation writes and reads; every write shows the fence."""
 
     def append(
@@ -232,7 +233,7 @@ class IncarnationStore(HostMailbox, Protocol):
         ...
 
 
-class AsyncIncarnationStore(AsyncHostMailbox, Protocol):
+class AsyncIncarnationStore(AsyncHostMailbox, AsyncStepStore, Protocol):
     """The same as :class:`IncarnationStore`, awaitable, for agents on an event loop."""
 
     async def append(

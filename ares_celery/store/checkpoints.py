@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from ares_celery.model.execution import Execution, ExecutionCommand
+from ares_celery.store.steps import StepReader
 
 __all__ = ["CheckpointAccess", "CheckpointStore"]
 
 
-class CheckpointStore(Protocol):
+class CheckpointStore(StepReader, Protocol):
     """Executions of agents, each with its checkpoint.
 
     Reading is for everybody. Every write shows the fence of the agent's incarnation that now runs, and is refused

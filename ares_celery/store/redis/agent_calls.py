@@ -392,6 +392,7 @@ def delete_agent(
             keys.rest(agent_id),
             keys.dead(shard),
             keys.counters(shard),
+            keys.intents(agent_id),
             keys.executions(agent_id),
             *(keys.checkpoint(agent_id, execution_id) for execution_id in executions),
         ),

@@ -6,32 +6,26 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ares_celery.errors import AgentNotFoundError, InvalidSettingError, UnreadableCheckpointError
+from ares_celery.errors import InvalidSettingError, UnreadableCheckpointError
 from ares_celery.ids import AgentId, check_agent_id, check_execution_id
 from ares_celery.model.execution import (
     Execution,
     ExecutionCommand,
     ExecutionPlan,
-    ExecutionState,
     Expire,
-    decide_execution,
     decide_expiry,
 )
 from ares_celery.store.base import CommitConflict
 from ares_celery.store.redis import checkpoint_calls
-from ares_celery.store.redis.bound import Part
-from ares_celery.store.redis.call import Call
-from ares_celery.store.redis.checkpoint_calls import ExecutionRead, Move
+from ares_celery.store.redis.checkpoint_calls import ExecutionRead
+from ares_celery.store.redis.execution_flows import applying, move_of, run_flow
 from ares_celery.store.redis.replies import fenced
-from ares_celery.store.redis.stored_events import encode_events, lifecycle_events
-from ares_celery.store.redis.stored_executions import change_of
+from ares_celery.store.redis.step_store import RedisStepReader
 
 __all__ = ["RedisCheckpointStore"]
 
 log: Final = logging.getLogger(__name__)
 
-#: A conflict means that somebody else got on, so many in a row mean a bug, not bad luck.
-_MOST_CONFLICTS: Final = 100
 #: Executions of one round trip: more would only make the answers wait in memory.
 _PER_TRIP: Final = 500
 
@@ -46,7 +40,7 @@ def _check_fence(fence: object) -> None:
         )
 
 
-class RedisCheckpointStore(Part):
+class RedisCheckpointStore(RedisStepReader):
     """Implements :class:`~ares_celery.store.checkpoints.CheckpointStore`, whose docstrings say what is guaranteed."""
 
     def load(self, agent_id: str, execution_id: str) -> Execution | None:
@@ -63,25 +57,8 @@ class RedisCheckpointStore(Part):
         """Applies commands, one after the other, all or none."""
         checked, name = check_agent_id(agent_id), check_execution_id(execution_id)
         _check_fence(fence)
-        for _ in range(_MOST_CONFLICTS):
-            read = self._read(checked, name)
-            if read.fence is None:
-                raise AgentNotFoundError(agent_id=checked)
-            if read.fence != fence:
-                raise fenced(checked, fence)
-            execution = read.execution()
-            if execution is not None and execution.op == op:
-                return execution
-            plan = decide_execution(
-                execution, *commands, agent_id=checked, execution_id=name, fence=fence, now=read.now
-            )
-            if not plan.changes:
-                return plan.after
-            try:
-                return self._write(plan, fence, op)
-            except CommitConflict:  # also: this very op got through meanwhile, which the next read tells
-                continue
-        raise CommitConflict(agent_id=checked, changed=f"execution {name}")
+        flow = applying(self._bound, checked, name, *commands, fence=fence, op=op)
+        return run_flow(self._bound.client, flow)
 
     def recover(self, agent_id: str, *, fence: str, op: str, lost: bool = True) -> tuple[Execution, ...]:
         """Gives back what earlier incarnations of the agent held."""
@@ -101,7 +78,7 @@ class RedisCheckpointStore(Part):
         self, agent_id: AgentId, plans: Sequence[ExecutionPlan], command: Expire, *, fence: str, op: str
     ) -> list[Execution]:
         try:
-            return self._bound.client.run_many(self._call(plan, fence, op) for plan in plans)
+            return self._bound.client.run_many(move_of(self._bound, plan, fence, op) for plan in plans)
         except CommitConflict:
             # Somebody else of this incarnation got on with one of them: each by itself, those done are known by the op.
             befores = [plan.before for plan in plans if plan.before is not None]
@@ -141,23 +118,3 @@ class RedisCheckpointStore(Part):
                         agent_id,
                         extra={"agent_id": agent_id},
                     )
-
-    def _write(self, plan: ExecutionPlan, fence: str, op: str) -> Execution | None:
-        bound = self._bound
-        if plan.after is None:
-            assert plan.before is not None  # noqa: S101 - else nothing would change
-            bound.client.run(checkpoint_calls.delete_execution(bound.keys, execution=plan.before, fence=fence))
-            return None
-        return bound.client.run(self._call(plan, fence, op))
-
-    def _call(self, plan: ExecutionPlan, fence: str, op: str) -> Call[Execution]:
-        bound, after = self._bound, plan.after
-        assert after is not None  # noqa: S101 - else it is a deletion
-        limit = bound.config.max_event_bytes
-        events = encode_events(after.agent_id, lifecycle_events(plan.events), epoch=0, limit=limit)
-        move = Move(plan, change_of(plan, limit=limit), events, fence, op)
-        given_back = after.state is ExecutionState.READY and move.change.clear == ("fence",)
-        if given_back and set(move.change.put) == {"state"}:
-            # Nothing grows by it, so it works at maxmemory too: recovery must not fail there.
-            return checkpoint_calls.requeue_execution(bound.keys, move=move)
-        return checkpoint_calls.move_execution(bound.keys, move=move, retention=bound.config.checkpoint_retention)

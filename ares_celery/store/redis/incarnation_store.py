@@ -14,6 +14,7 @@ from ares_celery.store.redis.event_calls import Append
 from ares_celery.store.redis.host_mailbox import AsyncRedisHostMailbox, RedisHostMailbox
 from ares_celery.store.redis.mailbox_calls import Outgoing
 from ares_celery.store.redis.replies import epoch_of
+from ares_celery.store.redis.step_store import AsyncRedisStepStore, RedisStepStore
 from ares_celery.store.redis.stored_events import encode_events
 from ares_celery.store.redis.stored_snapshots import EncodedState, encode_snapshot, encode_state
 
@@ -49,7 +50,7 @@ def _note(bound: Bound, agent_id: AgentId, fence: str, *, origin: str, schema: i
     return state_calls.note_state(bound.keys, agent_id=agent_id, fence=fence, origin=origin, schema=schema, saved=saved)
 
 
-class RedisIncarnationStore(RedisHostMailbox):
+class RedisIncarnationStore(RedisHostMailbox, RedisStepStore):
     """Implements :class:`~ares_celery.store.base.IncarnationStore`.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
@@ -88,7 +89,7 @@ class RedisIncarnationStore(RedisHostMailbox):
         self._bound.client.run(call)
 
 
-class AsyncRedisIncarnationStore(AsyncRedisHostMailbox):
+class AsyncRedisIncarnationStore(AsyncRedisHostMailbox, AsyncRedisStepStore):
     """Implements :class:`~ares_celery.store.base.AsyncIncarnationStore`; belongs to the event loop that first uses it.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.

@@ -105,6 +105,18 @@ class Keys:
         """Hash, with a TTL once finished: one execution, its envelope and a field for each recorded step."""
         return f"{self._of('checkpoint', agent_id)}:{quote(execution_id, safe='')}"
 
+    def intents(self, agent_id: str) -> str:
+        """Hash: ``<execution>|<step>`` of steps that were begun, must not be repeated, and have no outcome yet.
+
+        Its outcome, or a person's word, removes a field; delete_agent removes the hash.
+        """
+        return self._of("intents", agent_id)
+
+    def recorded(self, agent_id: str, execution_id: str) -> tuple[str, str, str, str, str]:
+        """What a recorded step writes: the record, the execution, the events, the feed, the intents."""
+        agent, events, feed = self.appended(agent_id)
+        return agent, self.checkpoint(agent_id, execution_id), events, feed, self.intents(agent_id)
+
     def op(self, agent_id: str, op: str) -> str:
         """String with a TTL: the outcome of an operation id."""
         return f"{self._of('op', agent_id)}:{quote(op, safe='')}"

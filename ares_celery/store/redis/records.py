@@ -25,6 +25,10 @@ OWN_FIELDS: Final = frozenset(
         "changed_at",
         "last_progress",
         "executions",
+        "intents",
+        "spent_steps",
+        "step",
+        "step_since",
         "state_of",
         "state_schema",
         "state_saved",
@@ -59,6 +63,9 @@ _INTS: Final = (
     "state_schema",
     "accepted_version",
     "executions",
+    "intents",
+    "spent_steps",
+    "step_since",
 )
 _TEXTS: Final = (
     "fence",
@@ -73,6 +80,7 @@ _TEXTS: Final = (
     "state_of",
     "state_saved",
     "refused",
+    "step",
 )
 #: Texts that may come from an exception, and be anything.
 _FOREIGN: Final = frozenset({"request_reason", "reason", "actor", "last_error"})

@@ -26,6 +26,8 @@ _GROWING: Final = frozenset(
         "open_namespace",
         "open_session",
         "put_dag",
+        "record_intent",
+        "record_step",
         "reply",
         "save_snapshot",
         "save_summary",

@@ -17,8 +17,9 @@
 -- KEYS[16] rest        stream  marks that the agent came to rest, the last one; ends by itself
 -- KEYS[17] dead        stream  dead letters of the shard
 -- KEYS[18] counters    hash    the namespace's counters, this shard's part
--- KEYS[19] executions  zset    ids of its executions
--- KEYS[20+] checkpoint hash    one for each execution listed there
+-- KEYS[19] intents     hash    steps that were begun and have no outcome
+-- KEYS[20] executions  zset    ids of its executions
+-- KEYS[21+] checkpoint hash    one for each execution listed there
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string

@@ -21,6 +21,7 @@ from ares_celery.model.execution import Complete, Execution, ExecutionState, dec
 from ares_celery.model.group import Group, Strategy
 from ares_celery.model.message import DeadReason
 from ares_celery.model.plan import Plan
+from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.model.summary import Summary
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
 from ares_celery.store.groups import GroupRead, NextStep
@@ -38,6 +39,7 @@ from ares_celery.store.redis import (
     namespace_calls,
     settings_calls,
     state_calls,
+    step_calls,
     summary_calls,
 )
 from ares_celery.store.redis.call import Call
@@ -69,6 +71,12 @@ def execution_calls(events: list[EncodedEvent]) -> Iterator[Call[Any]]:
     yield checkpoint_calls.move_execution(KEYS, move=move, retention=timedelta(1))
     yield checkpoint_calls.requeue_execution(KEYS, move=move)
     yield checkpoint_calls.delete_execution(KEYS, execution=execution, fence="1|t")
+    yield step_calls.open_execution(KEYS, agent_id=AGENT, execution_id="e1")
+    holder = step_calls.Holder(AGENT, "1|t", "e1")
+    step = step_calls.EncodedStep(StepRecord("s1", "charge", "never", value=1), b"{}", events[0])
+    yield step_calls.record_step(KEYS, holder=holder, step=step, closes_intent=True)
+    begun = step_calls.EncodedIntent(StepIntent("e1", "s1", "charge"), b"{}", events[0])
+    yield step_calls.record_intent(KEYS, holder=holder, intent=begun)
 
 
 def calls() -> Iterator[Call[Any]]:
@@ -253,6 +261,8 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
         "open_namespace",
         "open_session",
         "put_dag",
+        "record_intent",
+        "record_step",
         "reply",
         "save_snapshot",
         "save_summary",

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         AgentSignal,
         AgentStuckError,
         AgentTypeError,
+        ApprovalTimeoutError,
         AresError,
         BudgetExceededError,
         ChaosDisabledError,
@@ -66,6 +67,10 @@ if TYPE_CHECKING:
         FencedError,
         FencedSignal,
         GroupNotFoundError,
+        InterruptLimitError,
+        InterruptNotFoundError,
+        InterruptOpenError,
+        InterruptResolvedError,
         InvalidAgentIdError,
         InvalidConfigError,
         InvalidCursorError,
@@ -107,6 +112,7 @@ if TYPE_CHECKING:
         StepResultTooLargeError,
         StepSignatureError,
         StepTimeoutError,
+        StepRejectedError,
         StopSignal,
         StoreUnavailableError,
         StreamCancelledError,
@@ -121,6 +127,7 @@ if TYPE_CHECKING:
         UnserialisableError,
         UnsupportedServerError,
         VersionConflictError,
+        WaitSignal,
         WaitTimeoutError,
         WorkerHookError,
         WorkerResourceError,
@@ -151,6 +158,7 @@ if TYPE_CHECKING:
     from ares_celery.model.stats import RuntimeStats
     from ares_celery.model.step import StepIntent, StepRecord
     from ares_celery.model.summary import Outcome, Summary
+    from ares_celery.model.waits import Approval, InterruptInfo, InterruptState
     from ares_celery.plugins.basic_recovery import BasicRecoveryPlugin
     from ares_celery.plugins.bus import PluginBus
     from ares_celery.plugins.contract import (
@@ -163,6 +171,7 @@ if TYPE_CHECKING:
         StepResult,
         WorkflowHook,
     )
+    from ares_celery.plugins.interrupt import InterruptPlugin
     from ares_celery.plugins.loop import LoopPlugin
     from ares_celery.plugins.observer import ObserverPlugin
     from ares_celery.plugins.registry import register_plugin
@@ -187,6 +196,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AgentContext",
     "AgentFactory",
     "Applier",
+    "Approval",
     "Event",
     "Heartbeater",
     "MessageHandler",
@@ -222,6 +232,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "DeadReason",
     "Desired",
     "GroupInfo",
+    "InterruptInfo",
+    "InterruptState",
     "LocalManager",
     "Manager",
     "MessageKind",
@@ -280,6 +292,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "Capability",
     "EventBus",
     "Failure",
+    "InterruptPlugin",
     "LoopPlugin",
     "ObserverPlugin",
     "PluginBus",
@@ -301,6 +314,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AgentParkedError",
     "AgentStuckError",
     "AgentTypeError",
+    "ApprovalTimeoutError",
     "AresError",
     "BudgetExceededError",
     "ChaosDisabledError",
@@ -317,6 +331,10 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "ExecutionStateError",
     "FencedError",
     "GroupNotFoundError",
+    "InterruptLimitError",
+    "InterruptNotFoundError",
+    "InterruptOpenError",
+    "InterruptResolvedError",
     "InvalidAgentIdError",
     "InvalidConfigError",
     "InvalidExecutionIdError",
@@ -358,6 +376,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "StepResultTooLargeError",
     "StepSignatureError",
     "StepTimeoutError",
+    "StepRejectedError",
     "StoreUnavailableError",
     "StreamCancelledError",
     "StreamGapError",
@@ -379,6 +398,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AgentSignal",
     "FencedSignal",
     "StopSignal",
+    "WaitSignal",
 ]
 
 _HOMES: Final = {
@@ -432,6 +452,7 @@ _HOMES: Final = {
     "ares_celery.model.stats": ("RuntimeStats",),
     "ares_celery.model.step": ("StepIntent", "StepRecord"),
     "ares_celery.model.summary": ("Outcome", "Summary"),
+    "ares_celery.model.waits": ("Approval", "InterruptInfo", "InterruptState"),
     "ares_celery.runtime.compaction": ("CompactionReport",),
     "ares_celery.runtime.chunk_stream": ("ChunkStream",),
     "ares_celery.runtime.contract": ("Runtime",),
@@ -447,6 +468,7 @@ _HOMES: Final = {
         "StepResult",
         "WorkflowHook",
     ),
+    "ares_celery.plugins.interrupt": ("InterruptPlugin",),
     "ares_celery.plugins.loop": ("LoopPlugin",),
     "ares_celery.plugins.observer": ("ObserverPlugin",),
     "ares_celery.plugins.registry": ("register_plugin",),

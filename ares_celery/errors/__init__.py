@@ -58,7 +58,7 @@ from ares_celery.errors.shared import (
     ToolTimeoutError,
     WorkerResourceError,
 )
-from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal
+from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal, WaitSignal
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.steps import (
     InvalidStepIdError,
@@ -80,6 +80,14 @@ from ares_celery.errors.store import (
     UnsupportedServerError,
 )
 from ares_celery.errors.testing import AgentStuckError, DidNotHappenError
+from ares_celery.errors.waits import (
+    ApprovalTimeoutError,
+    InterruptLimitError,
+    InterruptNotFoundError,
+    InterruptOpenError,
+    InterruptResolvedError,
+    StepRejectedError,
+)
 
 __all__ = [
     "AgentAlreadyRegisteredError",
@@ -91,6 +99,7 @@ __all__ = [
     "AgentSignal",
     "AgentStuckError",
     "AgentTypeError",
+    "ApprovalTimeoutError",
     "AresError",
     "BudgetExceededError",
     "ChaosDisabledError",
@@ -108,6 +117,10 @@ __all__ = [
     "FencedError",
     "FencedSignal",
     "GroupNotFoundError",
+    "InterruptLimitError",
+    "InterruptNotFoundError",
+    "InterruptOpenError",
+    "InterruptResolvedError",
     "InvalidAgentIdError",
     "InvalidConfigError",
     "InvalidCursorError",
@@ -149,6 +162,7 @@ __all__ = [
     "StepResultTooLargeError",
     "StepSignatureError",
     "StepTimeoutError",
+    "StepRejectedError",
     "StopSignal",
     "StoreUnavailableError",
     "StreamCancelledError",
@@ -163,6 +177,7 @@ __all__ = [
     "UnserialisableError",
     "UnsupportedServerError",
     "VersionConflictError",
+    "WaitSignal",
     "WaitTimeoutError",
     "WorkerHookError",
     "WorkerResourceError",

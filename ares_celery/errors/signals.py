@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["AgentSignal", "FencedSignal", "StopSignal"]
+__all__ = ["AgentSignal", "FencedSignal", "StopSignal", "WaitSignal"]
 
 
 class AgentSignal(BaseException):
@@ -15,3 +15,7 @@ class StopSignal(AgentSignal):
 
 class FencedSignal(AgentSignal):
     """The incarnation is over: another may run already; nothing more may be written."""
+
+
+class WaitSignal(AgentSignal):
+    """The agent waits without its slot: this ends the incarnation in order, and the next one begins from the top."""

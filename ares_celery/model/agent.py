@@ -23,6 +23,7 @@ from pydantic import (
 from ares_celery.errors import InvalidAgentIdError, InvalidConfigError
 from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id, invalid_agent_id
 from ares_celery.model.durations import OptionalDuration
+from ares_celery.model.waits import Waiting
 
 __all__ = [
     "AT_REST",
@@ -315,6 +316,14 @@ class AgentRecord:
     accepted_version: Version = Version(0)
     #: No incarnation has run since then: whatever snapshots are damaged now are given up with them.
     begin_anew: bool = False
+    #: What it waits for without being hosted.
+    waiting: Waiting | None = None
+    #: Decisions of people about what it asked; counted by the store.
+    decisions: int = 0
+    #: Which timers its present or next incarnation has been woken for: until when, how many in a row, and when it was.
+    woken_until: Instant = Instant(0)
+    woken_sleeps: int = 0
+    woken_at: Instant = Instant(0)
     #: ``<why>|<epoch>``: a worker could not take the incarnation of this epoch, and left it to another one.
     refused: str = ""
 
@@ -355,6 +364,8 @@ class AgentInfo(BaseModel):
     cause: str
     pid: int | None = None
     waiting_on: str | None = None
+    #: When a wait ends in any case; None: it waits for nothing, or for as long as it takes.
+    waiting_until: datetime | None = None
     next_attempt: datetime | None = None
     last_progress: datetime | None = None
     #: The step that it was in a heartbeat ago at most, and since when.

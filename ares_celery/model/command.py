@@ -11,6 +11,7 @@ from ares_celery.ids import Epoch, Instant
 from ares_celery.model.agent import AgentSpec, Owner
 from ares_celery.model.event import EventType
 from ares_celery.model.restart import DeathCause, Suspicion
+from ares_celery.model.waits import Waiting
 
 __all__ = [
     "AttemptFailed",
@@ -41,6 +42,7 @@ __all__ = [
     "Stop",
     "Unpark",
     "Update",
+    "Wait",
 ]
 
 IfExists = Literal["error", "return", "restart", "update"]
@@ -64,6 +66,7 @@ class Operation(StrEnum):
     RELEASE = "release"
     COMPLETE = "complete"
     PARK = "park"
+    WAIT = "wait"
     DIE = "die"
     ATTEMPT_FAILED = "attempt_failed"
     OWNER_EXITED = "owner_exited"
@@ -72,6 +75,7 @@ class Operation(StrEnum):
     HANG_DUE = "hang_due"
     NUDGE_DUE = "nudge_due"
     ATTEMPT_DUE = "attempt_due"
+    WAIT_DUE = "wait_due"
     RECONCILE = "reconcile"
     GROUP_STOP = "group_stop"
     GROUP_GO = "group_go"
@@ -271,6 +275,18 @@ class Park(Fenced):
 
     operation: ClassVar = Operation.PARK
     cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(Fenced):
+    """The incarnation ended in order and gives its slot back until a time has come, or somebody has decided.
+
+    Attributes:
+        waiting: For what.
+    """
+
+    operation: ClassVar = Operation.WAIT
+    waiting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         actor=record.actor,
         cause=record.cause,
         pid=_pid_of(record.owner.identity) if record.owner and record.hosted else None,
-        waiting_on=_waiting_on(record) if unclaimed else None,
+        waiting_on=_waiting_on(record) if unclaimed else _wait_of(record),
+        waiting_until=to_datetime(record.waiting.until) if record.waiting and record.waiting.until else None,
         next_attempt=to_datetime(record.next_attempt_at) if unclaimed and record.next_attempt_at else None,
         last_progress=to_datetime(progress) if progress else None,
         step=record.step if record.step and record.hosted else None,
@@ -56,6 +57,14 @@ def _waiting_on(record: AgentRecord) -> str:
     if record.next_attempt_at:
         return "backoff"
     return why if why and epoch == str(record.epoch) else "slot"
+
+
+def _wait_of(record: AgentRecord) -> str | None:
+    """What an agent without a slot waits for; None when it waits for nothing."""
+    if record.waiting is None:
+        return None
+    kind, name = record.waiting.kind.value, record.waiting.name
+    return f"{kind}:{name}" if name else kind
 
 
 def _pid_of(identity: str) -> int | None:

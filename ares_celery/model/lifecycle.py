@@ -17,6 +17,7 @@ from ares_celery.model import rules_asked as asked
 from ares_celery.model import rules_found as found
 from ares_celery.model import rules_group as grouped
 from ares_celery.model import rules_said as said
+from ares_celery.model import rules_waits as waits
 from ares_celery.model.agent import AgentRecord, AgentState
 from ares_celery.model.command import Command, Deadline, Operation
 from ares_celery.model.plan import Plan, Situation
@@ -90,7 +91,8 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
     O.PAUSE: _cells(
         (_CLAIMABLE, asked.pause, (S.STOPPING, S.PAUSED)),
         ((S.RUNNING, S.STOPPING), asked.pause, (S.STOPPING,)),
-        (_ASLEEP, asked.nothing, _STAY),
+        ((S.PAUSED,), asked.nothing, _STAY),
+        ((S.WAITING,), asked.pause, (S.PAUSED,)),
         ((*_IDLE, S.COMPLETED), asked.refuse_state, _STAY),
         ((S.PARKED,), asked.refuse_parked, _STAY),
     ),
@@ -138,6 +140,11 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
     ),
     O.COMPLETE: _cells((_LIVE, said.complete, (S.COMPLETED,)), (_RESTING, said.refuse_fenced, _STAY)),
     O.PARK: _cells((_LIVE, said.park_hosted, (S.PARKED,)), (_RESTING, said.refuse_fenced, _STAY)),
+    O.WAIT: _cells(
+        (_HOSTABLE, waits.wait, (S.WAITING, S.STARTING)),
+        ((S.STOPPING,), waits.wait, _SETTLED),
+        (_RESTING, said.refuse_fenced, _STAY),
+    ),
     O.DIE: _cells(
         (_HOSTABLE, found.death, (_SAME, S.STOPPING, *_DIED)),
         ((S.STOPPING,), found.death_while_stopping, (_SAME, *_SETTLED)),
@@ -175,11 +182,16 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         (_CLAIMABLE, found.send_again, (_SAME, S.STOPPED)),
         ((S.RUNNING, S.STOPPING, *_RESTING), found.drop_deadline, _STAY),
     ),
+    O.WAIT_DUE: _cells(
+        ((S.WAITING,), waits.wait_due, (_SAME, S.STARTING)),
+        ((*_LIVE, *_IDLE, S.PAUSED, *_OVER), found.drop_deadline, _STAY),
+    ),
     O.RECONCILE: _cells(
         (_CLAIMABLE, found.reconcile_hosted, (_SAME, S.STOPPING, S.STOPPED)),
         ((S.RUNNING, S.STOPPING), found.reconcile_hosted, (_SAME, S.STOPPING)),
         (_IDLE, found.reconcile_resting, (_SAME, S.STARTING)),
-        ((*_ASLEEP, *_OVER), asked.nothing, _STAY),
+        ((S.WAITING,), waits.reconcile_waiting, (_SAME, S.STARTING)),
+        ((S.PAUSED, *_OVER), asked.nothing, _STAY),
     ),
     O.GROUP_STOP: _cells(
         (_HOSTABLE, grouped.group_stop, (_SAME, S.STOPPING)),
@@ -203,6 +215,8 @@ _DUE: Final[Mapping[Deadline, Operation]] = {
     Deadline.ATTEMPT: O.ATTEMPT_DUE,
     Deadline.STOP: O.STOP_DUE,
     Deadline.HANG: O.HANG_DUE,
+    Deadline.TIMER: O.WAIT_DUE,
+    Deadline.APPROVAL: O.WAIT_DUE,
     Deadline.RECONCILE: O.RECONCILE,
     Deadline.GROUP: O.GROUP_DUE,
 }
@@ -211,7 +225,7 @@ _BIRTHS: Final[Mapping[Operation, Handler]] = {O.REGISTER: asked.register, O.STA
 #: Reports about an agent that was deleted: nothing to do, and no error.
 _LATE: Final = frozenset({O.OWNER_EXITED, O.RECONCILE})
 #: What incarnations say: without a record their time is over.
-_OF_INCARNATIONS: Final = frozenset({O.CLAIM, O.MARK_RUNNING, O.RELEASE, O.COMPLETE, O.PARK, O.ATTEMPT_FAILED})
+_OF_INCARNATIONS: Final = frozenset({O.CLAIM, O.MARK_RUNNING, O.RELEASE, O.COMPLETE, O.PARK, O.WAIT, O.ATTEMPT_FAILED})
 
 
 def operation_of(command: Command) -> Operation:

@@ -16,6 +16,7 @@ from ares_celery.errors import (
     RuntimeStoppedError,
     VersionConflictError,
 )
+from ares_celery.ids import Instant
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Request, RuntimeState
 from ares_celery.model.command import Command
@@ -92,6 +93,9 @@ def start(situation: Situation, command: Command) -> Plan:
         attempt=0,
         start_reason="start",
         result="",
+        woken_until=Instant(0),
+        woken_sleeps=0,
+        woken_at=Instant(0),
     )
     if record.state is AgentState.STOPPING:
         return Plan(command, record, base)

@@ -48,6 +48,16 @@ _NO_DEADLINES: Mapping[Deadline, Instant | None] = {
 }
 
 
+#: What an agent at rest may be waiting for.
+_NO_WAITS: Mapping[Deadline, Instant | None] = {Deadline.TIMER: None, Deadline.APPROVAL: None}
+
+
+def _cleared(situation: Situation) -> Mapping[Deadline, Instant | None]:
+    """The deadlines that are of no use any more, whatever comes next."""
+    waits = situation.record is not None and situation.record.state is AgentState.WAITING
+    return {**_NO_DEADLINES, **_NO_WAITS} if waits else _NO_DEADLINES
+
+
 def next_epoch(record: AgentRecord | None, now: Instant) -> Epoch:
     """An epoch above every earlier one, also after a clock that stepped back."""
     return Epoch(max((record.epoch if record else 0) + 1, now))
@@ -104,8 +114,8 @@ def launch(  # noqa: PLR0913 - the parts of one decision
     """
     now = situation.now
     if situation.runtime is not RuntimeState.RUNNING:
-        after = replace(record, state=AgentState.REGISTERED)
-        return Plan(command, situation.record, after, events, dict(_NO_DEADLINES), counters or {})
+        after = replace(record, state=AgentState.REGISTERED, waiting=None)
+        return Plan(command, situation.record, after, events, dict(_cleared(situation)), counters or {})
     due = max(at, record.claimable_after)
     waits = due > now
     sent_again = Instant(now + NUDGE_SPACING[0] * 1_000_000)
@@ -115,9 +125,9 @@ def launch(  # noqa: PLR0913 - the parts of one decision
     return Plan(
         command,
         situation.record,
-        replace(record, state=state, held=Held.NO, next_attempt_at=due if waits else Instant(0)),
+        replace(record, state=state, held=Held.NO, next_attempt_at=due if waits else Instant(0), waiting=None),
         events,
-        {**_NO_DEADLINES, **timer},
+        {**_cleared(situation), **timer},
         counters or {},
         nudge=not waits,
         free_host=_leaves_host(situation.record, record),
@@ -135,12 +145,13 @@ def rest(
     counters: Mapping[str, int] | None = None,
 ) -> Plan:
     """Puts the agent to rest in an unhosted state."""
+    waiting = record.waiting if state is AgentState.WAITING else None
     return Plan(
         command,
         situation.record,
-        replace(record, state=state, held=Held.NO, failover=False, attempt=0),
+        replace(record, state=state, held=Held.NO, failover=False, attempt=0, waiting=waiting),
         (*closing(record, "aborted by " + (events[-1].payload.get("reason", state) if events else state)), *events),
-        dict(_NO_DEADLINES),
+        dict(_cleared(situation)),
         counters or {},
         wake_owner=bool(situation.record and situation.record.hosted),
         free_host=_leaves_host(situation.record, record),

@@ -20,8 +20,8 @@ from ares_celery.errors import (
     PluginTimeoutError,
 )
 from ares_celery.model.event import Event, EventType
-from ares_celery.model.failure import Failure
 from ares_celery.plugins.announcer import Announcer
+from ares_celery.plugins.asking import Asking
 from ares_celery.plugins.caller import PluginCaller, is_plugin_thread
 from ares_celery.plugins.contract import (
     Capability,
@@ -36,7 +36,6 @@ from ares_celery.plugins.contract import (
 )
 from ares_celery.plugins.ledger import Counters
 from ares_celery.plugins.members import Hook, Member, is_factory, label_of
-from ares_celery.plugins.raised import Raised
 from ares_celery.plugins.subscription import BusSubscription
 
 __all__ = ["CALL_LIMIT", "PluginBus"]
@@ -53,7 +52,7 @@ _LEAST: Final = 0.25
 _MODULE: Final = {"module": "plugins"}
 
 
-class PluginBus:
+class PluginBus(Asking):
     """Implements :class:`~ares_celery.plugins.contract.EventBus`.
 
     Whatever a plug-in raises, returns or does not return is contained, logged with its name, and counted
@@ -381,42 +380,6 @@ class PluginBus:
                 self._announcer.note_failure(one.name, call, error)
                 errors.append(error)
         return PluginError.join(errors)
-
-    @property
-    def has_judges(self) -> bool:
-        """Some registered plug-in wants to be asked before an agent comes back."""
-        with self._lock:
-            return any(one.about.recovery is not None and not one.has_failed for one in self._members.values())
-
-    def refusal(self, failure: Failure, *, limit: timedelta) -> str:
-        """Asks the recovery plug-ins in order; returns the name of the first that says no, empty when none does.
-
-        One that raises, answers rubbish or takes longer than what is left of ``limit`` counts as yes.
-        """
-        until = self._clock.monotonic() + limit.total_seconds()
-        with self._lock:
-            judges = [one for one in self._members.values() if one.about.recovery is not None and one.is_started]
-        for one in judges:
-            try:
-                if not self._answer(one, failure, timedelta(seconds=max(0.0, until - self._clock.monotonic()))):
-                    return one.name
-            except PluginError as error:
-                self._announcer.note_failure(one.name, "should_recover", error)
-        return ""
-
-    @staticmethod
-    def _answer(member: Member, failure: Failure, limit: timedelta) -> bool:
-        judge = member.about.recovery
-        assert judge is not None  # noqa: S101 - only such members are asked
-        answer: object = member.caller.call("should_recover", lambda: judge.should_recover(failure), limit=limit)
-        if not isinstance(answer, bool):
-            rubbish = Raised("TypeError", f"it answered {type(answer).__name__}, not True or False")
-            raise rubbish.error(member.name, "should_recover")
-        return answer
-
-    def count_late_answer(self) -> None:
-        """Somebody had no time left to ask."""
-        self._announcer.count("plugin_timeouts")
 
 
 def _stop_plugin(plugin: RuntimePlugin) -> None:

@@ -19,9 +19,11 @@ from ares_celery.store.base import EventStore
 
 __all__ = [
     "PLUGIN_STREAM",
+    "ApprovalWish",
     "Capability",
     "Description",
     "EventBus",
+    "InterruptingPlugin",
     "PluginContext",
     "RecoveryPlugin",
     "RuntimePlugin",
@@ -61,6 +63,7 @@ class Capability(StrEnum):
     LOOP = "loop"
     TOOL = "tool"
     RECOVERY = "recovery"
+    INTERRUPT = "interrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,23 @@ class StepResult:
     def ok(self) -> bool:
         """It ended without an error."""
         return not self.error
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalWish:
+    """A plug-in wants a person's word before a step runs.
+
+    Attributes:
+        plugin: Which one.
+        payload: What the person is told.
+        release_slot: The agent gives its slot back while it waits.
+        timeout: How long it waits; None = as long as it takes.
+    """
+
+    plugin: str
+    payload: Mapping[str, Any]
+    release_slot: bool = False
+    timeout: timedelta | None = None
 
 
 class EventBus(Protocol):
@@ -242,6 +262,22 @@ class RecoveryPlugin(Protocol):
         ...
 
 
+@runtime_checkable
+class InterruptingPlugin(Protocol):
+    """Says which steps need a person's word; declares ``Capability.INTERRUPT``.
+
+    Attributes ``release_slot`` (bool) and ``timeout`` (timedelta or None) say how is waited; without them, in process and
+    without end.
+    """
+
+    def wants_approval(self, step: StepCall, /) -> Mapping[str, Any] | None:
+        """What a person is to be told, or None when the step needs no word. Asked before each try of a step.
+
+        When it raises, or does not answer in time, the step is not run: it fails with the plug-in's error.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """What a plug-in said of itself when it was registered."""
@@ -250,12 +286,14 @@ class Description:
     capabilities: frozenset[str]
     hook: WorkflowHook | None
     recovery: RecoveryPlugin | None
+    interrupts: InterruptingPlugin | None = None
 
 
 #: The methods of each part, with what they are called with.
 _PLUGIN: Final = {"start": ("ctx", "bus"), "stop": ()}
 _HOOK: Final = {"before_step": ("step",), "after_step": ("step", "result")}
 _RECOVERY: Final = {"should_recover": ("failure",)}
+_INTERRUPT: Final = {"wants_approval": ("step",)}
 
 
 def describe(plugin: object) -> Description:
@@ -277,13 +315,31 @@ def describe(plugin: object) -> Description:
     if any(hasattr(plugin, method) for method in _HOOK):
         check_hook(plugin, name)
         hook = cast("WorkflowHook", plugin)
-    asked = hasattr(plugin, "should_recover")
-    if asked != (Capability.RECOVERY in capabilities):
-        problem = "a plug-in with should_recover declares Capability.RECOVERY, and one that declares it has the method"
+    recovers = _has_part(plugin, name, _RECOVERY, Capability.RECOVERY, capabilities)
+    interrupts = _has_part(plugin, name, _INTERRUPT, Capability.INTERRUPT, capabilities)
+    return Description(
+        name,
+        capabilities,
+        hook,
+        cast("RecoveryPlugin", plugin) if recovers else None,
+        cast("InterruptingPlugin", plugin) if interrupts else None,
+    )
+
+
+def _has_part(
+    plugin: object, name: str, methods: Mapping[str, tuple[str, ...]], declares: Capability, found: frozenset[str]
+) -> bool:
+    """Whether it has what it declares; one without the other is a mistake."""
+    (method,) = methods
+    asked = hasattr(plugin, method)
+    if asked != (declares in found):
+        problem = (
+            f"a plug-in with {method} declares Capability.{declares.name}, and one that declares it has the method"
+        )
         raise InvalidPluginError(plugin=name, problem=problem)
     if asked:
-        _check_methods(plugin, name, _RECOVERY)
-    return Description(name, capabilities, hook, cast("RecoveryPlugin", plugin) if asked else None)
+        _check_methods(plugin, name, methods)
+    return asked
 
 
 def check_hook(hook: object, name: str) -> None:

@@ -24,6 +24,8 @@ _PAGE: Final = 200
 _LOOK_INTERVAL: Final = 1.0
 #: Waiting for a message or hosted, and meant to run unless the runtime does not.
 _ACTIVE: Final = (AgentState.STARTING, AgentState.RUNNING, AgentState.RESURRECTING)
+#: Without a slot until a time or a decision, which may have come while the runtime did not run.
+_WAITING: Final = (AgentState.WAITING,)
 #: At rest, and launched by a runtime that begins to run, if they are meant to run.
 _IDLE: Final = (AgentState.REGISTERED, AgentState.STOPPED)
 
@@ -55,7 +57,7 @@ class Reconciler:
 
     def begin(self) -> None:
         """Looks at every agent (again)."""
-        self._waiting = self._store.list_ids((*_ACTIVE, *_IDLE))
+        self._waiting = self._store.list_ids((*_ACTIVE, *_IDLE, *_WAITING))
 
     def step(self) -> int:
         """Looks whether the runtime's state changed, then at one page of agents; returns how many were changed.
@@ -104,4 +106,4 @@ def _differs(read: AgentRead) -> bool:
     if read.record is None:
         return False
     runs_on = read.record.desired is Desired.RUNNING and read.runtime is RuntimeState.RUNNING
-    return read.record.state in (_IDLE if runs_on else _ACTIVE)
+    return read.record.state in ((*_IDLE, *_WAITING) if runs_on else _ACTIVE)

@@ -41,6 +41,8 @@ _KNOWN: Final = frozenset(
         Deadline.ATTEMPT,
         Deadline.STOP,
         Deadline.HANG,
+        Deadline.TIMER,
+        Deadline.APPROVAL,
         Deadline.RECONCILE,
         Deadline.GROUP,
     }

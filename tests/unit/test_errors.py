@@ -22,6 +22,7 @@ from ares_celery.errors import (
     FencedSignal,
     NotFoundError,
     StopSignal,
+    WaitSignal,
     error_from_wire,
 )
 from ares_celery.model.agent import AgentState
@@ -114,7 +115,7 @@ def test_every_error_has_a_code_of_its_own_in_snake_case() -> None:
 
 def test_the_module_exports_every_error_and_signal() -> None:
     """A caller can catch each by name."""
-    names = {kind.__name__ for kind in KINDS} | {"AgentSignal", "StopSignal", "FencedSignal", "error_from_wire"}
+    names = {kind.__name__ for kind in KINDS} | {"AgentSignal", "StopSignal", "FencedSignal", "WaitSignal", "error_from_wire"}
     assert set(errors.__all__) == names
 
 
@@ -165,7 +166,7 @@ def agent_that_eats_exceptions(signal: type[AgentSignal]) -> None:
         raise signal
 
 
-@pytest.mark.parametrize("signal", [StopSignal, FencedSignal])
+@pytest.mark.parametrize("signal", [StopSignal, FencedSignal, WaitSignal])
 def test_a_signal_is_no_exception_that_an_agent_could_eat(signal: type[AgentSignal]) -> None:
     """`except Exception` in an agent's code lets it through."""
     assert not issubclass(signal, Exception)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Held, Owner, Request
+from ares_celery.model.waits import Waiting
 from ares_celery.store.redis.json_values import decode_json
 
 __all__ = ["OWN_FIELDS", "Changes", "changes", "decode_record", "fields_of", "flat_fields", "read_record", "safe_text"]
@@ -29,6 +30,7 @@ OWN_FIELDS: Final = frozenset(
         "spent_steps",
         "step",
         "step_since",
+        "decisions",
         "state_of",
         "state_schema",
         "state_saved",
@@ -66,6 +68,10 @@ _INTS: Final = (
     "intents",
     "spent_steps",
     "step_since",
+    "decisions",
+    "woken_until",
+    "woken_sleeps",
+    "woken_at",
 )
 _TEXTS: Final = (
     "fence",
@@ -100,6 +106,7 @@ def fields_of(record: AgentRecord) -> dict[str, str]:
         "state": record.state.value,
         "request": record.request.value,
         "held": record.held.value,
+        "waiting": record.waiting.encode() if record.waiting else "",
         "failover": "1" if record.failover else "",
         "begin_anew": "1" if record.begin_anew else "",
         "charged_at": ",".join(map(str, record.charged_at)),
@@ -195,6 +202,7 @@ def decode_record(fields: Mapping[str, str]) -> AgentRecord | None:
         owner=owner,
         request=Request(fields.get("request", "")),
         held=Held(fields.get("held", "")),
+        waiting=Waiting.decode(fields.get("waiting", "")),
         failover="failover" in fields,
         begin_anew="begin_anew" in fields,
         charged_at=_moments(fields.get("charged_at", "")),

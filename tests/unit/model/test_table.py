@@ -36,6 +36,7 @@ from ares_celery.model.command import Command, Deadline, DeadlineDue, Operation
 from ares_celery.model.lifecycle import TABLE, decide, operation_of
 from ares_celery.model.plan import Situation
 from ares_celery.model.restart import DeathCause
+from ares_celery.model.waits import Waiting
 from tests.property.lifecycle_store import BEGINNING, default_policy
 
 S = AgentState
@@ -77,6 +78,11 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
     Operation.RELEASE: (commands.Release(fence=FENCE), commands.Release()),
     Operation.COMPLETE: (commands.Complete(fence=FENCE), commands.Complete(fence="1|old")),
     Operation.PARK: (commands.Park("gap at 4", fence=FENCE, cause="integrity"), commands.Park(fence="1|old")),
+    Operation.WAIT: (
+        commands.Wait(fence=FENCE, waiting=Waiting(until=Instant(NOW + 60_000_000))),
+        commands.Wait(fence=FENCE, waiting=Waiting(until=NOW)),
+        commands.Wait(fence="1|old"),
+    ),
     Operation.ATTEMPT_FAILED: (commands.AttemptFailed("no", fence=FENCE), commands.AttemptFailed(fence="1|old")),
     Operation.DIE: tuple(
         commands.Die("gone", epoch=epoch, proof=proof, cause=cause)
@@ -93,6 +99,7 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
     Operation.HANG_DUE: (DeadlineDue(kind=Deadline.HANG),),
     Operation.NUDGE_DUE: (DeadlineDue(kind=Deadline.NUDGE),),
     Operation.ATTEMPT_DUE: (DeadlineDue(kind=Deadline.ATTEMPT),),
+    Operation.WAIT_DUE: (DeadlineDue(kind=Deadline.TIMER), DeadlineDue(kind=Deadline.APPROVAL)),
     Operation.RECONCILE: (commands.Reconcile(), DeadlineDue(kind=Deadline.RECONCILE)),
     Operation.GROUP_STOP: (commands.GroupStop("g", epoch=EPOCH), commands.GroupStop("g", epoch=Epoch(1))),
     Operation.GROUP_GO: (commands.GroupGo(epoch=EPOCH), commands.GroupGo(epoch=Epoch(1))),
@@ -117,7 +124,6 @@ _RESTING: dict[AgentState, tuple[Desired, ...]] = {
     S.REGISTERED: (_RUN, _STOP),
     S.STOPPED: (_RUN, _STOP),
     S.PAUSED: (_REST,),
-    S.WAITING: (_RUN,),
     S.COMPLETED: (_STOP,),
     S.PARKED: (_RUN, _STOP),
 }
@@ -155,6 +161,12 @@ def shapes(state: AgentState) -> Iterator[AgentRecord]:
                 for failover in (False, True)
                 for charged in (0, POLICY.max_restarts)
                 for attempt in (1, POLICY.restore_attempts)
+            )
+        case S.WAITING:
+            yield from (
+                replace(base, waiting=Waiting(until=Instant(NOW + after)), owner=OWNER, claimable_after=until)
+                for after in (60_000_000, -1)
+                for until in (Instant(0), Instant(NOW + 5_000_000))
             )
         case _:
             for desired in _RESTING[state]:
@@ -247,6 +259,7 @@ REFUSALS: dict[tuple[Operation, AgentState], set[type[AresError]]] = {
             Operation.RELEASE,
             Operation.COMPLETE,
             Operation.PARK,
+            Operation.WAIT,
             Operation.ATTEMPT_FAILED,
         )
         for state in S
@@ -317,6 +330,7 @@ WITHOUT_RECORD: list[tuple[Command, type[AresError]]] = [
             commands.Release(fence=FENCE),
             commands.Complete(fence=FENCE),
             commands.Park(fence=FENCE),
+            commands.Wait(fence=FENCE),
             commands.AttemptFailed(fence=FENCE),
         )
     ],

@@ -153,7 +153,7 @@ class Undeclared(Fake):
         (HalfHook("a"), "no method after_step"),
         (Undeclared("a"), "declares Capability.RECOVERY"),
         (Fake("a", capabilities=["recovery"]), "declares Capability.RECOVERY"),
-        (Fake("a", capabilities=["flying"]), "'flying'; capabilities are loop, observer"),
+        (Fake("a", capabilities=["flying"]), "'flying'; capabilities are interrupt, loop, observer"),
         (lambda: None, "pass a plug-in"),
     ],
 )

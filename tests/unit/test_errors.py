@@ -115,7 +115,13 @@ def test_every_error_has_a_code_of_its_own_in_snake_case() -> None:
 
 def test_the_module_exports_every_error_and_signal() -> None:
     """A caller can catch each by name."""
-    names = {kind.__name__ for kind in KINDS} | {"AgentSignal", "StopSignal", "FencedSignal", "WaitSignal", "error_from_wire"}
+    names = {kind.__name__ for kind in KINDS} | {
+        "AgentSignal",
+        "StopSignal",
+        "FencedSignal",
+        "WaitSignal",
+        "error_from_wire",
+    }
     assert set(errors.__all__) == names
 
 

@@ -266,8 +266,8 @@ class RecoveryPlugin(Protocol):
 class InterruptingPlugin(Protocol):
     """Says which steps need a person's word; declares ``Capability.INTERRUPT``.
 
-    Attributes ``release_slot`` (bool) and ``timeout`` (timedelta or None) say how is waited; without them, in process and
-    without end.
+    Attributes ``release_slot`` (bool) and ``timeout`` (timedelta or None) say how is waited; without them, in process
+    and without end.
     """
 
     def wants_approval(self, step: StepCall, /) -> Mapping[str, Any] | None:

@@ -52,7 +52,7 @@ class InterruptPlugin:
         self.name = name
         self.release_slot = release_slot
         self.timeout = None if timeout is None else check_timeout(timeout)
-        self._wants = cast("Wants", steps) if callable(steps) else _listed(steps)
+        self._wants = steps if callable(steps) else _listed(steps)
 
     def start(self, ctx: PluginContext, bus: EventBus) -> None:
         """Nothing to begin."""

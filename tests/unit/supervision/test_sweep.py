@@ -15,6 +15,7 @@ from ares_celery.model.agent import AgentSpec, AgentState, Desired, Owner, Runti
 from ares_celery.model.command import Deadline, DeadlineDue, Reconcile
 from ares_celery.model.restart import Suspicion
 from ares_celery.runtime.process_identity import ProcessIdentity
+from ares_celery.supervision import sweep
 from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.health import Liveness, check_health, judge_liveness
 from ares_celery.supervision.sweep import RUNTIME_MEMBER, Sweeper
@@ -260,8 +261,11 @@ def test_a_group_that_cannot_be_read_keeps_nobody_else_waiting(
     assert sum("could not be applied" in line for line in caplog.messages) == 1
 
 
-def test_kinds_of_later_versions_stay_and_are_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_kinds_of_later_versions_stay_and_are_told_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Left as they are; no hot loop, no flood of lines."""
+    monkeypatch.setattr(sweep, "_KNOWN", frozenset({Deadline.STOP}))
     world.store.waiting = [deadline(Deadline.TIMER, "a"), deadline(Deadline.APPROVAL, "a")]
     reports = [world.sweeper.sweep_once(judge_leases=False) for _ in range(5)]
     assert [(report.unknown, report.more) for report in reports] == [(2, False)] * 5

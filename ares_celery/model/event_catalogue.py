@@ -179,6 +179,31 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             "will_retry": "it is tried again",
         },
     ),
+    EventType.STEP_RECOVERY_STARTED: EventFacts(
+        "A step failed for the first time and is tried again; completed or failed follows.",
+        "the hosting process",
+        {**_AGENT_ID, **_STEP},
+    ),
+    EventType.STEP_RECOVERY_COMPLETED: EventFacts(
+        "A step that had failed came to its result.",
+        "the hosting process",
+        {**_AGENT_ID, **_STEP, "attempts": "tries it took"},
+    ),
+    EventType.STEP_RECOVERY_FAILED: EventFacts(
+        "A step that may be tried again is not: its retries are used up, or a plug-in refuses one more.",
+        "the hosting process",
+        {**_AGENT_ID, **_STEP, "attempts": "tries it took", "reason": "what ended it"},
+    ),
+    EventType.STEP_REFUSED: EventFacts(
+        "The code calls another function for a step than the one that recorded it; neither was run.",
+        "the hosting process",
+        {**_AGENT_ID, **_STEP, "recorded": "the function that recorded it"},
+    ),
+    EventType.STEP_MIGRATED: EventFacts(
+        "A step that another function had recorded was taken over, as the code says that its result still holds.",
+        "the hosting process",
+        {**_AGENT_ID, **_STEP, "recorded": "the function that recorded it"},
+    ),
     EventType.SNAPSHOT_FAILED: EventFacts(
         "A snapshot could not be taken; the previous one stays. Said once for each problem.",
         "the hosting process",

@@ -101,9 +101,13 @@ class Incarnation:
         """The incarnation is over: nothing more may be written."""
         return self.stopping_reason == "fenced"
 
-    def lease(self) -> Lease:
-        """What the keeper renews."""
-        return Lease(self.agent_id, self.fence, self.signal)
+    def lease(self, now: float) -> Lease:
+        """What the keeper renews; ``now`` is monotonic."""
+        doing = self.doing
+        if doing is None:
+            return Lease(self.agent_id, self.fence, self.signal)
+        step, began = doing
+        return Lease(self.agent_id, self.fence, self.signal, step, max(0, int((now - began) * 1_000_000)))
 
     def on_change(self, wake: Callable[[], None], stop_asked: Callable[[], None]) -> None:
         """Who is told of changes; called from the keeper's thread, so both must only pass the word on."""

@@ -120,7 +120,8 @@ class LeaseKeeper:
             self._contact()
             return True
         try:
-            renewal = self._store.renew([incarnation.lease() for incarnation in incarnations])
+            now = self._clock.monotonic()
+            renewal = self._store.renew([incarnation.lease(now) for incarnation in incarnations])
         except StoreUnavailableError as error:
             self._outage(error)
             return False

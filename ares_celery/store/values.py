@@ -116,11 +116,21 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One lease to renew, with the last signal that its incarnation saw."""
+    """One lease to renew, with the last signal that its incarnation saw.
+
+    Attributes:
+        agent_id: Whose lease.
+        fence: Demanded.
+        signal: The last one seen.
+        step: The step that the agent is in; empty: in none.
+        step_micros: For how long, in microseconds.
+    """
 
     agent_id: AgentId
     fence: str
     signal: int
+    step: str = ""
+    step_micros: int = 0
 
 
 @dataclass(frozen=True, slots=True)

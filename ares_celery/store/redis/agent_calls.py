@@ -302,7 +302,7 @@ def renew(
     """Renews leases of one shard; answers only those with news."""
     args: list[Word] = [micros(lease_ttl)]
     for lease in leases:
-        args += (lease.agent_id, lease.fence, lease.signal)
+        args += (lease.agent_id, lease.fence, lease.signal, lease.step, lease.step_micros)
     return Call(
         lambda reply: (instant(reply[0]), [_parse_change(leases, news) for news in reply[1:]]),
         script="renew",

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import redis
 
-from ares_celery.clock import micros
+from ares_celery.clock import micros, to_datetime
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import Desired, Request
-from ares_celery.model.command import Complete, Deadline, Pause, Restart, Stop
+from ares_celery.model.command import Complete, Deadline, Die, Pause, Restart, Stop
+from ares_celery.model.info import agent_info
 from ares_celery.store.base import DueDeadline, Lease, LeaseChange, Renewal
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.store import RedisStore
-from tests.contract.store.acting import AGENT, act, plan_for, run
+from tests.contract.store.acting import AGENT, act, plan_for, record_of, run, take
 
 pytestmark = pytest.mark.contract
 
@@ -61,6 +62,36 @@ def test_a_request_after_a_message_is_news_again(store: RedisStore) -> None:
     store.commit(plan_for(store, read, Restart()), read, op="decided before the message")
     (request,) = store.renew([Lease(AGENT, fence, message.signal)]).changes
     assert (request.signal, request.request) == (2, Request.RESTART)
+
+
+def test_a_renewal_notes_the_step_that_an_agent_is_in(store: RedisStore, raw: redis.Redis) -> None:
+    """Its name and its beginning, written when they change; gone between steps and with the incarnation."""
+    fence = run(store)
+    renewal = store.renew([Lease(AGENT, fence, 0, "outer/fetch", 2_500_000)])
+    record = record_of(store)
+    assert (record.step, record.step_since) == ("outer/fetch", renewal.now - 2_500_000)
+    info = agent_info(record)
+    assert (info.step, info.step_since) == ("outer/fetch", to_datetime(record.step_since))
+    store.renew([Lease(AGENT, fence, 0, "outer/fetch", 2_600_000)])
+    assert record_of(store) == record, "the same step: nothing is written"
+    again = store.renew([Lease(AGENT, fence, 0, "outer/fetch", 0)])
+    assert record_of(store).step_since == again.now, "begun anew"
+    store.renew([Lease(AGENT, fence, 0)])
+    assert (record_of(store).step, record_of(store).step_since) == ("", 0)
+    keys = Keys(store.namespace, store.config.shards)
+    assert not raw.hexists(keys.agent(AGENT), "step")
+    store.renew([Lease(AGENT, fence, 0, "fetch", 1)])
+    act(store, Die("process lost", epoch=record_of(store).epoch, proof=True))
+    assert (record_of(store).step, agent_info(record_of(store)).step) == ("fetch", None), "where it died"
+    assert take(store, record_of(store).epoch, claimer="t2").record.step == ""
+
+
+def test_a_step_is_noted_behind_the_fence(store: RedisStore) -> None:
+    """Of an incarnation that is over nothing is noted."""
+    fence = run(store)
+    act(store, Die("process lost", epoch=record_of(store).epoch, proof=True))
+    (change,) = store.renew([Lease(AGENT, fence, 0, "fetch", 1)]).changes
+    assert (change.fenced, record_of(store).step) == (True, "")
 
 
 def test_a_lease_that_ran_out_unjudged_is_renewed(store: RedisStore, raw: redis.Redis) -> None:

@@ -12,6 +12,7 @@ import redis
 OWNED_KINDS: dict[str, str] = {
     "agent": "delete_agent removes it, last",
     "audit": "bounded by length and age",
+    "budget": "a field for each member of the agent's tree; delete_agent removes it",
     "checkpoint": "ends by its TTL once finished; delete_agent removes the unfinished ones",
     "clock": "the namespace itself",
     "config": "the namespace itself",

@@ -118,6 +118,25 @@ class AgentContext(ContextInfo, Sharing, Protocol):
         """Says that the agent makes progress; shown as ``last_progress``."""
         ...
 
+    async def charge(self, tokens: int = 0, usd: float = 0, steps: int = 0) -> Mapping[str, float]:
+        """Records what was spent: tokens of a model, dollars, steps; returns all that the agent has spent so far.
+
+        Restarts, stops and a new start keep what was spent; the agents of a tree share the budget of the one at its
+        top. When the spec's ``budget`` is used up, the next step, tool or MCP call raises BudgetExceededError, and the
+        agent is parked. The charge itself is recorded, and raises nothing.
+
+        Charge where it is spent, inside the step: what stands outside of steps runs again when the agent comes back.
+
+        Args:
+            tokens: Of a language model.
+            usd: Dollars, counted in millionths.
+            steps: Work that counts as steps; recorded steps count by themselves.
+
+        Raises:
+            InvalidSettingError: A number is negative, not finite, or too large to be meant; nothing was recorded.
+        """
+        ...
+
     async def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
         """Sends a message to another agent's inbox; returns its message id."""
         ...
@@ -151,6 +170,10 @@ class SyncAgentContext(ContextInfo, SyncSharing, Protocol):
 
     def heartbeat(self) -> None:
         """See :meth:`AgentContext.heartbeat`."""
+        ...
+
+    def charge(self, tokens: int = 0, usd: float = 0, steps: int = 0) -> Mapping[str, float]:
+        """See :meth:`AgentContext.charge`."""
         ...
 
     def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:

@@ -148,17 +148,18 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
         self,
         agent_id: str,
         *,
-        config: Mapping[str, Any],
+        config: Mapping[str, Any] | None = None,
+        budget: Mapping[str, float | None] | None = None,
         apply: Apply = "next",
         merge: bool = False,
         reason: str = "",
         actor: str = "",
         op: str = "",
     ) -> AgentInfo:
-        """Gives an agent another config; see :meth:`Manager.update_agent`."""
+        """Gives an agent another config or budget; see :meth:`Manager.update_agent`."""
         call = self._calls.core.update_agent
         return await self._calls.run(
-            call, agent_id, config=config, apply=apply, merge=merge, reason=reason, actor=actor, op=op
+            call, agent_id, config=config, budget=budget, apply=apply, merge=merge, reason=reason, actor=actor, op=op
         )
 
     async def get_agent(self, agent_id: str) -> AsyncAgentHandle | None:

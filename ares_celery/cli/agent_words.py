@@ -114,4 +114,9 @@ def _parked(info: AgentInfo) -> str:
         )
     if info.cause == "reconcile":
         return f"{cause} and stays so: what `ares agents show {info.id}` tells has to be settled before a restart"
+    if info.cause == "budget":
+        return (
+            f"{cause} and stays so: `ares agents show {info.id}` tells which is used up; `ares agents update ID "
+            f"--budget …` allows more, then `ares agents unpark {info.id}` lets it go on"
+        )
     return f"{cause} and stays so until `ares agents restart {info.id}`"

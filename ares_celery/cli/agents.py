@@ -52,6 +52,29 @@ def _config(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> t
     return pairs, True
 
 
+def _budget(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, float | None]:
+    """``--budget`` as limits; the word none takes one away."""
+    limits: dict[str, float | None] = {}
+    for value in values:
+        name, _separator, text = value.partition("=")
+        try:
+            limits[name] = None if text == "none" else float(text)
+        except ValueError:
+            raise click.BadParameter(
+                f"{value!r} is no limit: write tokens=N, usd=N or steps=N, or none for N"
+            ) from None
+    return limits
+
+
+_BUDGET = click.option(
+    "--budget",
+    multiple=True,
+    callback=_budget,
+    metavar="tokens|usd|steps=N",
+    help="What it and the agents below it may spend in all; may be repeated, none for N takes a limit away.",
+)
+
+
 def _json_or_text(text: str) -> Any:  # noqa: ANN401 - a JSON value
     import json
 
@@ -78,6 +101,7 @@ def _json_or_text(text: str) -> Any:  # noqa: ANN401 - a JSON value
 )
 @click.option("--group", metavar="NAME", help="Its supervision group: `ares groups`.")
 @click.option("--max-restarts", type=click.IntRange(min=0), help="Charged deaths allowed; 0 = unlimited.")
+@_BUDGET
 @click.option("--label", "labels", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="May be repeated.")
 @click.option(
     "--if-exists",
@@ -164,11 +188,11 @@ def stop(  # noqa: PLR0913 - one parameter an option
     "--config",
     "given",
     multiple=True,
-    required=True,
     callback=_config,
     metavar="JSON|KEY=VALUE",
     help="The whole config as a JSON object (- reads stdin), or single keys of it; may be repeated.",
 )
+@_BUDGET
 @click.option(
     "--apply",
     type=click.Choice(["next", "restart"]),
@@ -184,14 +208,22 @@ def update(  # noqa: PLR0913 - one parameter an option
     *,
     agent_id: str,
     given: tuple[dict[str, Any], bool],
+    budget: dict[str, float | None],
     apply: Any,  # noqa: ANN401 - one of the two words, click checked it
     reason: str,
     actor: str,
     output: str,
 ) -> None:
-    """Give agent ID another config."""
+    """Give agent ID another config, or another budget."""
     config, merge = given
-    info = session.manager.update_agent(agent_id, config=config, merge=merge, apply=apply, reason=reason, actor=actor)
+    # Without --config there are no pairs either: then the config stays as it is.
+    has_config = bool(config) or not merge
+    if not has_config and not budget:
+        raise click.UsageError("give --config, --budget, or both")
+    new: dict[str, Any] = {"config": config, "merge": merge} if has_config else {}
+    if budget:
+        new["budget"] = budget
+    info = session.manager.update_agent(agent_id, apply=apply, reason=reason, actor=actor, **new)
     if output == "json":
         print_json(info)
     else:

@@ -20,6 +20,7 @@ from typing import Any
 from typing_extensions import override
 
 from ares_celery.errors.base import AresError, NotFoundError
+from ares_celery.errors.budgets import BudgetExceededError
 from ares_celery.errors.events import (
     EventGapError,
     EventIntegrityError,
@@ -269,6 +270,11 @@ class AgentParkedError(AresError):
                 f"`ares agents unpark {agent_id} --accept-loss` to go on without what is lost, or "
                 f"`ares agents rm {agent_id}` to forget the agent"
             )
+        elif known.get("cause") == "budget":
+            cure = (
+                f"allow more with `ares agents update {agent_id} --budget …` (or of the agent that the reason names), "
+                f"then `ares agents unpark {agent_id}`"
+            )
         super().__init__({"cure": cure, **known})
 
 
@@ -298,13 +304,6 @@ class WaitTimeoutError(AresError, TimeoutError):
 
     code = "wait_timeout"
     template = "agent {agent_id!r} did not become {wanted} within {timeout} s (now {state}); the request stands"
-
-
-class BudgetExceededError(AresError):
-    """The agent has used up what its spec allows."""
-
-    code = "budget_exceeded"
-    template = "agent {agent_id!r} has used up its budget"
 
 
 class VersionConflictError(AresError):

@@ -22,6 +22,7 @@ from pydantic import (
 
 from ares_celery.errors import InvalidAgentIdError, InvalidConfigError
 from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id, invalid_agent_id
+from ares_celery.model.budget import Limits, Spending, Spent, check_budget
 from ares_celery.model.durations import OptionalDuration
 from ares_celery.model.waits import Waiting
 
@@ -194,6 +195,11 @@ class AgentSpec(BaseModel):
         # which has each wrong field with its place.
         __init__.__pydantic_base_init__ = True
 
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _limits(cls, value: object) -> dict[str, float] | None:
+        return check_budget(value)
+
     @field_validator("restart_period", "backoff", "backoff_max", "stable_after", "hang_timeout", mode="after")
     @classmethod
     def _positive(cls, value: timedelta | None, info: ValidationInfo) -> timedelta | None:
@@ -300,8 +306,6 @@ class AgentRecord:
     executions: int = 0
     #: Steps that were begun, must not be repeated, and have no outcome yet; counted by the store.
     intents: int = 0
-    #: Steps that it has recorded since it was made; counted by the store.
-    spent_steps: int = 0
     #: The step that its incarnation was in when its lease was last renewed, and since when; empty: in none.
     step: str = ""
     step_since: Instant = Instant(0)
@@ -324,6 +328,16 @@ class AgentRecord:
     woken_until: Instant = Instant(0)
     woken_sleeps: int = 0
     woken_at: Instant = Instant(0)
+    #: The agent at the top of its tree, whose budget it shares; empty: it has no parent.
+    root: str = ""
+    #: What it has spent itself, counted by the store: restarts, stops and a new start keep it. Money in millionths.
+    spent_tokens: int = 0
+    spent_usd: int = 0
+    spent_steps: int = 0
+    #: What the members of its tree have spent, counted by the store.
+    shared_tokens: int = 0
+    shared_usd: int = 0
+    shared_steps: int = 0
     #: ``<why>|<epoch>``: a worker could not take the incarnation of this epoch, and left it to another one.
     refused: str = ""
 
@@ -336,6 +350,15 @@ class AgentRecord:
     def hosted(self) -> bool:
         """An incarnation holds the fence."""
         return bool(self.fence)
+
+    @property
+    def spending(self) -> Spending:
+        """What it and its tree have spent, and what they may."""
+        return Spending(
+            Spent(self.spent_tokens, self.spent_usd, self.spent_steps),
+            Spent(self.shared_tokens, self.shared_usd, self.shared_steps),
+            Limits.of(self.spec.budget),
+        )
 
 
 class AgentInfo(BaseModel):
@@ -371,8 +394,6 @@ class AgentInfo(BaseModel):
     #: The step that it was in a heartbeat ago at most, and since when.
     step: str | None = None
     step_since: datetime | None = None
-    #: Steps that it has recorded since it was made.
-    spent_steps: int = 0
     #: Steps that were begun, must not be repeated, and have no outcome yet: a person settles them.
     intents: int = 0
     last_error: str = ""
@@ -380,6 +401,12 @@ class AgentInfo(BaseModel):
     accepted_version: int = 0
     result: Any = None
     labels: dict[str, str] = {}
+    #: What it and the agents below it may spend: tokens, usd, steps; None: as much as comes.
+    budget: dict[str, int | float] | None = None
+    #: What it has spent itself, in all its lives.
+    spent: dict[str, int | float] = {}
+    #: What the agents below it have spent, as far as they have told; None: there are none that did.
+    spent_below: dict[str, int | float] | None = None
 
 
 def agent_status(state: AgentState) -> str:

@@ -179,13 +179,14 @@ class Restore(Command):
 
 @dataclass(frozen=True, slots=True)
 class Update(Command):
-    """Replace the spec, or its config alone; the next incarnation gets it.
+    """Replace the spec, or its config and budget alone; the next incarnation gets it.
 
     Attributes:
         spec: The whole new spec.
         config: The new config, while the rest of the spec stays as it is by then.
         merge: The config's keys are put into the one that is there by then, instead of replacing it.
         restart: An incarnation that runs is asked to end, so that the next one begins.
+        budget: Limits to change, by name; None takes one away. A running incarnation goes by them soon.
     """
 
     operation: ClassVar = Operation.UPDATE
@@ -193,6 +194,7 @@ class Update(Command):
     config: Mapping[str, Any] | None = None
     merge: bool = False
     restart: bool = False
+    budget: Mapping[str, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class EventType(StrEnum):
     AGENT_COMPLETED = "agent.completed"
     AGENT_EXHAUSTED = "agent.exhausted"
     AGENT_PARKED = "agent.parked"
+    BUDGET_EXCEEDED = "budget.exceeded"
     FAILOVER_TRIGGERED = "failover.triggered"
     FAILOVER_COMPLETED = "failover.completed"
     FAILOVER_FAILED = "failover.failed"

@@ -85,9 +85,20 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         {
             **_AGENT_ID,
             "reason": "the same as cause",
-            "cause": "`integrity` …",
+            "cause": "`integrity`, `budget` …",
             "detail": "what was found",
             "charged": "how many deaths counted",
+        },
+    ),
+    EventType.BUDGET_EXCEEDED: EventFacts(
+        "A budget is used up, and the agent wanted to go on; it is parked, unless it completes itself.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            "budget": "`tokens`, `usd` or `steps`",
+            "spent": "how much of it; dollars for usd",
+            "limit": "how much of it there is",
+            "whose": "the agent whose budget it is: itself, or the one at the top of its tree",
         },
     ),
     EventType.FAILOVER_TRIGGERED: EventFacts(

@@ -40,12 +40,14 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         last_progress=to_datetime(progress) if progress else None,
         step=record.step if record.step and record.hosted else None,
         step_since=to_datetime(record.step_since) if record.step and record.hosted and record.step_since else None,
-        spent_steps=record.spent_steps,
         intents=record.intents,
         last_error=record.last_error,
         accepted_version=record.accepted_version,
         result=json.loads(record.result) if record.result else None,
         labels=record.spec.labels,
+        budget=record.spending.limits.told(),
+        spent=record.spending.own.told(),
+        spent_below=record.spending.children.told() if record.spending.children else None,
     )
 
 

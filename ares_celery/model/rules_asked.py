@@ -19,6 +19,7 @@ from ares_celery.errors import (
 from ares_celery.ids import Instant
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Request, RuntimeState
+from ares_celery.model.budget import changed_budget, exceeded_by
 from ares_celery.model.command import Command
 from ares_celery.model.event import EventType, NewEvent
 from ares_celery.model.plan import Plan, Situation
@@ -240,13 +241,18 @@ def restart(situation: Situation, command: Command) -> Plan:
 
 
 def restart_parked(situation: Situation, command: Command) -> Plan:
-    """A person un-parks: the budget is full again; what must be settled first stays parked."""
+    """A person un-parks: no death counts any more; what must be settled first stays parked."""
     record = the_record(situation)
-    if record.cause in _UNSETTLED:
+    if record.cause in _UNSETTLED or _has_no_budget(record):
         return refuse_parked(situation, command)
     fresh = replace(record, charged=0, charged_at=(), lost_together=(), cause="", last_error="")
     plan = restart(replace(situation, record=fresh), command)
     return replace(plan, before=record)
+
+
+def _has_no_budget(record: AgentRecord) -> bool:
+    """It would only be parked again: its own budget is used up. One that it shares is known elsewhere."""
+    return record.cause == "budget" and exceeded_by(record.spending, record.spec.id) is not None
 
 
 def unpark(situation: Situation, command: Command) -> Plan:
@@ -302,6 +308,8 @@ def update(situation: Situation, command: Command) -> Plan:
     spec = asked.spec or record.spec
     if asked.config is not None:
         spec = _with(spec, config={**(spec.config if asked.merge else {}), **asked.config})
+    if asked.budget is not None:
+        spec = _with(spec, budget=changed_budget(spec.budget, asked.budget))
     # One that is not hosted gets it anyway, and one that ends already makes room for it, if it is meant to run at all.
     runs = situation.runtime is RuntimeState.RUNNING and record.hosted and record.state is not AgentState.STOPPING
     if asked.restart and runs:

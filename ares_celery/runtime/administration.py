@@ -14,6 +14,7 @@ from ares_celery.ids import Instant, check_agent_id
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentInfo, AgentSpec
 from ares_celery.model.audit import AuditEntry
+from ares_celery.model.budget import check_changes
 from ares_celery.model.info import agent_info
 from ares_celery.runtime.callers import apply_asked, as_shown, check_choice, check_flags, check_texts, check_timeout, me
 from ares_celery.runtime.queries import AgentQueries
@@ -32,18 +33,21 @@ class Administration(AgentQueries):
         self,
         agent_id: str,
         *,
-        config: Mapping[str, Any],
+        config: Mapping[str, Any] | None = None,
+        budget: Mapping[str, float | None] | None = None,
         apply: Apply = "next",
         merge: bool = False,
         reason: str = "",
         actor: str = "",
         op: str = "",
     ) -> AgentInfo:
-        """Gives an agent another config, in one step: all of it, or none when it does not fit the agent's type.
+        """Gives an agent another config or budget, in one step: all of it, or none when it does not fit.
 
         Args:
             agent_id: Which agent.
-            config: The whole new config; replaces the old one.
+            config: The whole new config; replaces the old one. None: it stays as it is.
+            budget: Limits to change: ``tokens``, ``usd``, ``steps``; None takes one away, and those that are not named
+                stay. A running incarnation goes by them within a second of its next step, whatever ``apply`` says.
             merge: Only the keys that ``config`` names are changed.
             apply: ``next``: from its next incarnation on, whenever that is. ``restart``: now; an incarnation that runs
                 ends in order and the next one begins. One that does not run is not started by it.
@@ -57,20 +61,27 @@ class Administration(AgentQueries):
         Raises:
             AgentNotFoundError.
             InvalidConfigError: The config does not fit the type, or is no JSON.
-            InvalidSettingError: Another ``apply``, or a ``merge`` that is neither True nor False.
+            InvalidSettingError: A limit that cannot be, neither config nor budget, another ``apply``, or a ``merge``
+                that is neither True nor False.
 
         Example:
             ``manager.update_agent("counter-1", config={"step": 5}, apply="restart", reason="faster")``
+            ``manager.update_agent("counter-1", budget={"usd": 20}, reason="worth it")``
         """
         checked = check_agent_id(agent_id)
         check_choice("apply", apply, get_args(Apply))
         check_flags(merge=merge)
         known = self._record(checked).spec
-        new = parse_spec({"id": checked, "type": known.type, "config": config})
-        whole = {**known.config, **new.config} if merge else new.config
-        self._check_type(new.model_copy(update={"config": whole}))
+        if config is None and budget is None:
+            raise InvalidSettingError(field="config", value=None, problem="give a config, a budget, or both")
+        limits = None if budget is None else check_changes(budget)
+        if config is not None:
+            new = parse_spec({"id": checked, "type": known.type, "config": config})
+            config = new.config
+            whole = {**known.config, **config} if merge else config
+            self._check_type(new.model_copy(update={"config": whole}))
         command = commands.Update(
-            reason=reason, actor=actor or me(), config=new.config, merge=merge, restart=apply == "restart"
+            reason=reason, actor=actor or me(), config=config, merge=merge, restart=apply == "restart", budget=limits
         )
         apply_asked(self._ports.committer, checked, command, op)
         return agent_info(self._record(checked))

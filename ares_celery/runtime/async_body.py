@@ -184,7 +184,12 @@ class AsyncBody:
         except asyncio.CancelledError as error:
             return self._on_cancelled(error)
         except BaseException as error:  # noqa: BLE001 - an agent's code may raise anything; nothing of it may escape
-            return self._on_error(error)
+            end = self._on_error(error)
+        # It raised because it is to be parked: whoever waits for an answer gets it first.
+        try:
+            return end if isinstance(end, (Fenced, Crash)) else await self._after_messages(end)
+        except asyncio.CancelledError as error:
+            return self._on_cancelled(error)
 
     async def _serve_until_asked(self) -> None:
         """Keeps an agent alive that only answers messages."""
@@ -216,6 +221,8 @@ class AsyncBody:
             return verdict_on_signal(self._incarnation)
         if isinstance(error, (ApplyFailedSignal, ContainedExit)):
             error = error.error
+        elif self._incarnation.parking is not None:
+            return Yielded()
         return crash(self._incarnation.agent_id, error)
 
     async def _orderly_end(self, end: End) -> End:

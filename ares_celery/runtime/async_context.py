@@ -23,6 +23,7 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
@@ -58,7 +59,24 @@ class AsyncContext(BaseContext):
 
     @cached_property
     def _access(self) -> AsyncAccess:
-        return AsyncAccess(self._shared or things_without_loop(), self._tool_caller(), self._alive)
+        return AsyncAccess(
+            self._shared or things_without_loop(), self._tool_caller(), self._alive, gate=self._meter.check
+        )
+
+    @cached_property
+    def _meter(self) -> AsyncMeter:
+        return AsyncMeter(
+            self._incarnation,
+            self._clock,
+            self._next_refusal,
+            store=self._store,
+            persist=self._persist,
+            next_op=self._next_op,
+        )
+
+    async def charge(self, tokens: int = 0, usd: float = 0, steps: int = 0) -> Mapping[str, float]:
+        """Records what was spent; returns all that the agent has spent so far."""
+        return await self._meter.charge(tokens, usd, steps)
 
     def resource(self, which: Any, /) -> Awaitable[Any]:  # noqa: ANN401 - a name or a function
         """Something that all agents of this process share, once it is awaited."""

@@ -10,7 +10,7 @@ from ares_celery.errors.wording import message_of, place_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
 from ares_celery.model.restart import DeathCause
-from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.incarnation import Incarnation, Parked
 from ares_celery.store.base import Reply
 
 __all__ = [
@@ -64,14 +64,6 @@ class Crash:
 
     error: AgentFailedError
     cause: DeathCause = DeathCause.CRASH
-
-
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """The incarnation ends in order, and a person has to settle something before the next one."""
-
-    cause: str
-    reason: str
 
 
 End = Completed | Yielded | Fenced | Crash | Parked

@@ -32,12 +32,14 @@ from ares_celery.model.causes import cause_of
 from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Finding, MarkRunning, Park, Release
 from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.async_body import AsyncBody
+from ares_celery.runtime.budgets import tell_tree
 from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.compaction import Compactor
 from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.drain_watch import end_in_order, watch_drain
 from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Parked, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
+from ares_celery.runtime.ill_health import report_ill
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.lease_keeper import LeaseKeeper
@@ -318,6 +320,8 @@ class ProcessHost:
 
     def _finish(self, incarnation: Incarnation, end: End) -> Outcome:
         fence = incarnation.fence
+        if incarnation.parking is not None and incarnation.completion is None and not isinstance(end, (Fenced, Parked)):
+            end = incarnation.parking
         match end:
             case Completed(result):
                 return self._complete(incarnation, result)
@@ -330,14 +334,15 @@ class ProcessHost:
             case Crash(error, cause):
                 return self._crashed(incarnation, error, cause)
             case Parked():
-                return self._park(incarnation, end)
+                return self._park(incarnation, end, end.found)
 
     def _complete(self, incarnation: Incarnation, result: Any) -> Outcome:  # noqa: ANN401 - a JSON value of user code
         try:
             text = msgspec.json.encode(result).decode() if result is not None else ""
         except (TypeError, ValueError, UnicodeError) as error:
             return self._crashed(incarnation, agent_failed(incarnation.agent_id, error))
-        return self._commit(incarnation, Complete(fence=incarnation.fence, result=text))
+        found = incarnation.parking.found if incarnation.parking is not None else ()
+        return self._commit(incarnation, Complete(fence=incarnation.fence, result=text, found=found))
 
     def _crashed(
         self, incarnation: Incarnation, error: AgentFailedError, cause: DeathCause = DeathCause.CRASH
@@ -402,7 +407,10 @@ class ProcessHost:
 
     def _apply(self, incarnation: Incarnation, command: Command) -> Applied:
         incarnation.released = not isinstance(command, MarkRunning)
-        return self._committer.apply(incarnation.agent_id, command, patience=_FOR_EVER)
+        applied = self._committer.apply(incarnation.agent_id, command, patience=_FOR_EVER)
+        if incarnation.released and incarnation.record.root:
+            tell_tree(self._store, incarnation, applied.record)
+        return applied
 
     # -- shared by all ----------------------------------------------------------------------------------------------
 
@@ -429,16 +437,7 @@ class ProcessHost:
 
     def _report_ill(self, incarnation: Incarnation, problem: str, cause: DeathCause) -> None:
         """The agent is not well, or hangs: asked to give up first, as its process lives."""
-        log.warning("agent %s: %s", incarnation.agent_id, problem, extra=self._facts(incarnation))
-        command = Die(epoch=incarnation.record.epoch, reason=problem, cause=cause)
-
-        def report() -> None:
-            try:
-                self._committer.apply(incarnation.agent_id, command)
-            except AresError:
-                log.exception("agent %s: its ill health could not be reported", incarnation.agent_id)
-
-        start_detached("report-ill", report)
+        report_ill(self._committer, incarnation, problem, cause, self._facts(incarnation))
 
     def _facts(self, incarnation: Incarnation) -> dict[str, Any]:
         return {

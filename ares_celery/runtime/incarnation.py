@@ -10,10 +10,11 @@ from typing import Any
 from ares_celery.agents.context import StoppingReason
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request
+from ares_celery.model.command import Finding
 from ares_celery.runtime.ports import EventListener
 from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 
-__all__ = ["Completion", "HostedSet", "Incarnation"]
+__all__ = ["Completion", "HostedSet", "Incarnation", "Parked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,21 @@ class Completion:
     """The agent said that it is done."""
 
     result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The incarnation ends in order, and a person has to settle something before the next one.
+
+    Attributes:
+        cause: The record's.
+        reason: The sentence for people: what was found, and what to do.
+        found: What is told and counted with it.
+    """
+
+    cause: str
+    reason: str
+    found: tuple[Finding, ...] = ()
 
 
 class Incarnation:
@@ -44,6 +60,7 @@ class Incarnation:
         "observed",
         "open_never",
         "origin",
+        "parking",
         "progress_at",
         "record",
         "released",
@@ -70,6 +87,8 @@ class Incarnation:
         #: The agent's code has seen that it should stop: its return is a yield.
         self.observed = False
         self.completion: Completion | None = None
+        #: Only a person can settle what was found: its agent is parked when it ends.
+        self.parking: Parked | None = None
         #: Its own process commits its end: that its fence is gone is what was wanted.
         self.released = False
         #: Messages may wait in the inbox; set at the start, as nobody tells what came before.
@@ -147,6 +166,12 @@ class Incarnation:
             if self._stop_asked is not None:
                 self._stop_asked()
         self._tell()
+
+    def park(self, parked: Parked) -> None:
+        """Asks the agent's code to end, however that ends then, and has the agent parked; the first reason counts."""
+        if self.parking is None:
+            self.parking = parked
+        self.ask("stop")
 
     def suspend(self, *, suspended: bool) -> None:
         """Context calls wait while the lease cannot be renewed."""

@@ -25,14 +25,21 @@ class AsyncAccess:
         caller: The incarnation, as it calls tools.
         alive: Awaited before each use: waits while the incarnation is suspended, raises once it is over. So nothing
             outside is touched by one that another has followed.
+        gate: Awaited before each call of a tool or an MCP server; raises when the agent may do no more.
     """
 
     def __init__(
-        self, things: SharedThings, caller: ToolCaller, alive: Callable[[], Awaitable[None]] | None = None
+        self,
+        things: SharedThings,
+        caller: ToolCaller,
+        alive: Callable[[], Awaitable[None]] | None = None,
+        *,
+        gate: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._things = things
         self._caller = caller
         self._alive = alive or _always
+        self._gate = gate or _always
 
     def resource(self, which: Any, /) -> Awaitable[Any]:  # noqa: ANN401 - a name or a function
         """See :meth:`Sharing.resource`."""
@@ -40,11 +47,15 @@ class AsyncAccess:
 
     def tool(self, which: Any, /) -> AsyncToolCall:  # noqa: ANN401 - as above
         """See :meth:`Sharing.tool`."""
-        return AsyncToolCall(self._things.tool(which), self._caller, self._alive)
+        return AsyncToolCall(self._things.tool(which), self._caller, self._permitted)
 
     def mcp(self, name: str, /) -> _MCPHandle:
         """See :meth:`Sharing.mcp`."""
-        return _MCPHandle(self._things.mcp(name), self._alive)
+        return _MCPHandle(self._things.mcp(name), self._permitted)
+
+    async def _permitted(self) -> None:
+        await self._alive()
+        await self._gate()
 
 
 class SyncAccess:
@@ -55,6 +66,7 @@ class SyncAccess:
         caller: The incarnation, as it calls tools.
         look: Called while something is waited for; raises once the incarnation is over.
         alive: Called before each use; see :class:`AsyncAccess`. Default: ``look``.
+        gate: Called before each call of a tool or an MCP server; see :class:`AsyncAccess`.
     """
 
     def __init__(
@@ -63,11 +75,14 @@ class SyncAccess:
         caller: ToolCaller,
         look: Callable[[], None],
         alive: Callable[[], None] | None = None,
+        *,
+        gate: Callable[[], None] | None = None,
     ) -> None:
         self._things = things
         self._caller = caller
         self._look = look
         self._alive = alive or look
+        self._gate = gate
 
     def resource(self, which: Any, /) -> Any:  # noqa: ANN401 - a name or a function
         """See :meth:`SyncSharing.resource`."""
@@ -77,7 +92,7 @@ class SyncAccess:
     def tool(self, which: Any, /) -> SyncToolCall:  # noqa: ANN401 - as above
         """See :meth:`SyncSharing.tool`."""
         tool = self._things.tool(which)
-        return SyncToolCall(tool, self._caller, on_loop=self._on_loop, look=self._look, alive=self._alive)
+        return SyncToolCall(tool, self._caller, on_loop=self._on_loop, look=self._look, alive=self._permitted)
 
     def mcp(self, name: str, /) -> _SyncMCPHandle:
         """See :meth:`SyncSharing.mcp`."""
@@ -86,8 +101,13 @@ class SyncAccess:
     def _on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         return self._things.loop().submit(coroutine)
 
-    def _run(self, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - any answer
+    def _permitted(self) -> None:
         self._alive()
+        if self._gate is not None:
+            self._gate()
+
+    def _run(self, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - any answer
+        self._permitted()
         running: Future[Opened | Failed] = self._on_loop(outcome_of(function, *args))
         try:
             outcome = wait_in_thread(running, None, self._look, self._caller.clock)

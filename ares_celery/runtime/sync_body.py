@@ -153,6 +153,8 @@ class SyncBody:
             return verdict_on_signal(self._incarnation)
         if isinstance(error, ApplyFailedSignal):
             error = error.error
+        elif self._incarnation.parking is not None:
+            return Yielded()
         return crash(self._incarnation.agent_id, error)
 
     def _orderly_end(self, end: End) -> End:

@@ -24,6 +24,7 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.runtime.budgets import SyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
@@ -64,7 +65,22 @@ class SyncContext(BaseContext):
     @cached_property
     def _access(self) -> SyncAccess:
         things = self._shared or things_without_loop()
-        return SyncAccess(things, self._tool_caller(), self._look_up, self._alive)
+        return SyncAccess(things, self._tool_caller(), self._look_up, self._alive, gate=self._meter.check)
+
+    @cached_property
+    def _meter(self) -> SyncMeter:
+        return SyncMeter(
+            self._incarnation,
+            self._clock,
+            self._next_refusal,
+            store=self._store,
+            persist=self._persist,
+            next_op=self._next_op,
+        )
+
+    def charge(self, tokens: int = 0, usd: float = 0, steps: int = 0) -> Mapping[str, float]:
+        """Records what was spent; returns all that the agent has spent so far."""
+        return self._meter.charge(tokens, usd, steps)
 
     def resource(self, which: Any, /) -> Any:  # noqa: ANN401 - a name or a function
         """Something that all agents of this process share."""

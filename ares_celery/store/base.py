@@ -14,6 +14,7 @@ from ares_celery.model.agent import AgentState, Owner, RuntimeState
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.store.administration import AuditStore, SettingsStore
+from ares_celery.store.budgets import AsyncBudgetStore, BudgetStore
 from ares_celery.store.groups import GroupStore
 from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
@@ -175,7 +176,7 @@ class AgentStore(Protocol):
         ...
 
 
-class IncarnationStore(HostMailbox, StepStore, Protocol):
+class IncarnationStore(HostMailbox, StepStore, BudgetStore, Protocol):
     """What one incarnation writes and reads; every write shows the fence."""
 
     def append(
@@ -233,7 +234,7 @@ class IncarnationStore(HostMailbox, StepStore, Protocol):
         ...
 
 
-class AsyncIncarnationStore(AsyncHostMailbox, AsyncStepStore, Protocol):
+class AsyncIncarnationStore(AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, Protocol):
     """The same as :class:`IncarnationStore`, awaitable, for agents on an event loop."""
 
     async def append(

@@ -394,6 +394,7 @@ def delete_agent(
             keys.counters(shard),
             keys.intents(agent_id),
             keys.executions(agent_id),
+            keys.budget(agent_id),
             *(keys.checkpoint(agent_id, execution_id) for execution_id in executions),
         ),
         args=(

@@ -9,6 +9,7 @@ from ares_celery.ids import AgentId, Instant, Version
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.store.redis import event_calls, mailbox_calls, namespace_calls, state_calls
 from ares_celery.store.redis.bound import Bound
+from ares_celery.store.redis.budgets import AsyncRedisBudgets, RedisBudgets
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import Append
 from ares_celery.store.redis.host_mailbox import AsyncRedisHostMailbox, RedisHostMailbox
@@ -50,7 +51,7 @@ def _note(bound: Bound, agent_id: AgentId, fence: str, *, origin: str, schema: i
     return state_calls.note_state(bound.keys, agent_id=agent_id, fence=fence, origin=origin, schema=schema, saved=saved)
 
 
-class RedisIncarnationStore(RedisHostMailbox, RedisStepStore):
+class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets):
     """Implements :class:`~ares_celery.store.base.IncarnationStore`.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
@@ -89,7 +90,7 @@ class RedisIncarnationStore(RedisHostMailbox, RedisStepStore):
         self._bound.client.run(call)
 
 
-class AsyncRedisIncarnationStore(AsyncRedisHostMailbox, AsyncRedisStepStore):
+class AsyncRedisIncarnationStore(AsyncRedisHostMailbox, AsyncRedisStepStore, AsyncRedisBudgets):
     """Implements :class:`~ares_celery.store.base.AsyncIncarnationStore`; belongs to the event loop that first uses it.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.

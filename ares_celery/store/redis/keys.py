@@ -117,6 +117,10 @@ class Keys:
         agent, events, feed = self.appended(agent_id)
         return agent, self.checkpoint(agent_id, execution_id), events, feed, self.intents(agent_id)
 
+    def budget(self, agent_id: str) -> str:
+        """Hash: what each member of the tree below an agent has told of its spending; delete_agent removes it."""
+        return self._of("budget", agent_id)
+
     def op(self, agent_id: str, op: str) -> str:
         """String with a TTL: the outcome of an operation id."""
         return f"{self._of('op', agent_id)}:{quote(op, safe='')}"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Held, Owner, Request
+from ares_celery.model.budget import Limits, readable_budget
 from ares_celery.model.waits import Waiting
 from ares_celery.store.redis.json_values import decode_json
 
@@ -35,8 +36,16 @@ OWN_FIELDS: Final = frozenset(
         "state_schema",
         "state_saved",
         "refused",
+        "spent_tokens",
+        "spent_usd",
+        "shared_tokens",
+        "shared_usd",
+        "shared_steps",
     }
 )
+
+#: What limits an agent, in a form that scripts can read; follows from the spec.
+_LIMITS: Final = {"budget_tokens": "tokens", "budget_usd": "usd", "budget_steps": "steps"}
 
 #: A reason or an error text beyond this many characters is cut: a verdict must not fail because a message is huge.
 LONGEST_TEXT: Final = 4_000
@@ -72,6 +81,11 @@ _INTS: Final = (
     "woken_until",
     "woken_sleeps",
     "woken_at",
+    "spent_tokens",
+    "spent_usd",
+    "shared_tokens",
+    "shared_usd",
+    "shared_steps",
 )
 _TEXTS: Final = (
     "fence",
@@ -87,6 +101,7 @@ _TEXTS: Final = (
     "state_saved",
     "refused",
     "step",
+    "root",
 )
 #: Texts that may come from an exception, and be anything.
 _FOREIGN: Final = frozenset({"request_reason", "reason", "actor", "last_error"})
@@ -121,7 +136,13 @@ def fields_of(record: AgentRecord) -> dict[str, str]:
     for name in _TEXTS:
         text: str = getattr(record, name)
         fields[name] = safe_text(text) if name in _FOREIGN else text
-    return {name: value for name, value in fields.items() if value}
+    return {name: value for name, value in fields.items() if value} | _limits_of(record)
+
+
+def _limits_of(record: AgentRecord) -> dict[str, str]:
+    limits = Limits.of(record.spec.budget)
+    found = {field: getattr(limits, name) for field, name in _LIMITS.items()}
+    return {field: str(limit) for field, limit in found.items() if limit is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +165,12 @@ def changes(before: AgentRecord | None, after: AgentRecord | None) -> Changes:
     old = fields_of(before) if before else {}
     new = fields_of(after) if after else {}
     added = {"signal"} | OWN_FIELDS
+    put = {name: value for name, value in new.items() if old.get(name) != value and name not in added}
+    if put and after:
+        # Older versions knew no limits: a record of theirs has a budget without them.
+        put.update(_limits_of(after))
     return Changes(
-        put={name: value for name, value in new.items() if old.get(name) != value and name not in added},
+        put=put,
         clear=tuple(name for name in old if name not in new and name not in added),
         signal=(after.signal if after else 0) - (before.signal if before else 0),
     )
@@ -234,4 +259,6 @@ def _decode_spec(text: str) -> AgentSpec:
             raise
         stored = cast("dict[str, Any]", values)
         known = {name: value for name, value in stored.items() if name in AgentSpec.model_fields}
+        # Older versions took any, and held nobody to it.
+        known["budget"] = readable_budget(stored.get("budget"))
         return AgentSpec.model_validate_json(msgspec.json.encode(known))

@@ -19,7 +19,8 @@
 -- KEYS[18] counters    hash    the namespace's counters, this shard's part
 -- KEYS[19] intents     hash    steps that were begun and have no outcome
 -- KEYS[20] executions  zset    ids of its executions
--- KEYS[21+] checkpoint hash    one for each execution listed there
+-- KEYS[21] budget      hash    what the members of its tree have told of their spending
+-- KEYS[22+] checkpoint hash    one for each execution listed there
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string

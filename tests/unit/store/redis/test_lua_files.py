@@ -15,6 +15,7 @@ from ares_celery.clock import to_datetime
 from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model.agent import AgentRecord, AgentSpec, Owner, RuntimeState
 from ares_celery.model.audit import AuditNote
+from ares_celery.model.budget import Spent
 from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Complete, Execution, ExecutionState, decide_execution
@@ -28,6 +29,7 @@ from ares_celery.store.groups import GroupRead, NextStep
 from ares_celery.store.redis import (
     agent_calls,
     audit_calls,
+    budget_calls,
     checkpoint_calls,
     chunk_calls,
     event_calls,
@@ -168,6 +170,14 @@ def calls_of_messages(message: InboxMessage) -> Iterator[Call[Any]]:
     yield letter_calls.bury(KEYS, agent_id=AGENT, fence="1|t", burial=burial, limit=100)
 
 
+def calls_of_budgets() -> Iterator[Call[Any]]:
+    """Those about what agents spend."""
+    yield budget_calls.charge(KEYS, agent_id=AGENT, fence="1|t", spent=Spent(tokens=1), op="op")
+    yield budget_calls.share_spending(
+        KEYS, root=AGENT, agent_id=AgentId("child"), created_at=Instant(1), total=Spent(tokens=1)
+    )
+
+
 def calls_of_groups() -> Iterator[Call[Any]]:
     """Those about supervision groups."""
     group = GroupRead(Group("g", Strategy.ONE_FOR_ALL, 3, timedelta(1)), "7", Instant(1), 1)
@@ -184,7 +194,7 @@ def calls_of_groups() -> Iterator[Call[Any]]:
     )
 
 
-CALLS = {call.script: call for call in (*calls(), *calls_of_groups())}
+CALLS = {call.script: call for call in (*calls(), *calls_of_budgets(), *calls_of_groups())}
 
 
 def header_of(name: str) -> list[str]:

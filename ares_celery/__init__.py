@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ares_celery.errors import (
         AgentAlreadyRegisteredError,
         AgentFailedError,
+        AgentForkingError,
         AgentNotFoundError,
         AgentNotParkedError,
         AgentNotRunningError,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         ExecutionStateError,
         FencedError,
         FencedSignal,
+        ForkVersionError,
         GroupNotFoundError,
         InterruptLimitError,
         InterruptNotFoundError,
@@ -308,6 +310,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     # Errors
     "AgentAlreadyRegisteredError",
     "AgentFailedError",
+    "AgentForkingError",
     "AgentNotFoundError",
     "AgentNotParkedError",
     "AgentNotRunningError",
@@ -330,6 +333,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "ExecutionNotFoundError",
     "ExecutionStateError",
     "FencedError",
+    "ForkVersionError",
     "GroupNotFoundError",
     "InterruptLimitError",
     "InterruptNotFoundError",

@@ -36,6 +36,7 @@ from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
 from ares_celery.runtime.callers import apply_asked, check_texts, me
 from ares_celery.runtime.commits import Applied
+from ares_celery.runtime.forking import Forks
 from ares_celery.runtime.groups import Groups
 from ares_celery.runtime.handle import AgentHandle
 from ares_celery.runtime.messages import AgentMessages
@@ -54,7 +55,9 @@ __all__ = ["AgentHandle", "CoreManager", "Ports"]
 log: Final = logging.getLogger(__name__)
 
 
-class CoreManager(StreamCare, Administration, Groups, StateAccess, NamespaceOverview, AgentMessages, AgentQueries):
+class CoreManager(
+    StreamCare, Forks, Administration, Groups, StateAccess, NamespaceOverview, AgentMessages, AgentQueries
+):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 
     Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.

@@ -37,6 +37,8 @@ CHAPTERS: Final[tuple[tuple[str, tuple[Operation, ...]], ...]] = (
             Operation.RESTORE,
             Operation.UPDATE,
             Operation.DELETE,
+            Operation.FORK,
+            Operation.FORK_DONE,
         ),
     ),
     (

@@ -162,6 +162,23 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
             call, agent_id, config=config, budget=budget, apply=apply, merge=merge, reason=reason, actor=actor, op=op
         )
 
+    async def fork_agent(  # noqa: PLR0913 - the public name
+        self,
+        agent_id: str,
+        new_id: str,
+        *,
+        at: int | None = None,
+        start: bool = True,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> AsyncAgentHandle:
+        """Makes a new agent with the state that another had at some version; see :meth:`Manager.fork_agent`."""
+        call = self._calls.core.fork_agent
+        return self._handle(
+            await self._calls.run(call, agent_id, new_id, at=at, start=start, reason=reason, actor=actor, op=op)
+        )
+
     async def get_agent(self, agent_id: str) -> AsyncAgentHandle | None:
         """A handle of the agent, or None when it does not exist."""
         checked = check_agent_id(agent_id)

@@ -198,6 +198,7 @@ CONTROLS: Final = (
 #: Public names of a Manager that no control task has, each with the reason.
 WITHOUT_TASK: Final[Mapping[str, str]] = {
     "notify_agent_dead": "is a task of its own, on the supervision queue",
+    "fork_agent": "copies a whole history, which may take longer than a task may; from Python or `ares agents fork`",
     "compact": "takes as long as the stream and its summariser; hosting processes compact by themselves",
     "compact_all": "takes as long as all streams together; hosting processes compact by themselves",
     "events": "an object of the process; `ares.read_events` and `ares.follow_events` read, agents and services append",

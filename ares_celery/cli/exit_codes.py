@@ -28,6 +28,7 @@ _BY_CODE: Final[Mapping[str, ExitCode]] = {
         (
             "agent_type",
             "event_too_large",
+            "fork_version",
             "invalid_agent_id",
             "invalid_config",
             "invalid_setting",
@@ -42,6 +43,7 @@ _BY_CODE: Final[Mapping[str, ExitCode]] = {
     **dict.fromkeys(
         (
             "agent_already_registered",
+            "agent_forking",
             "agent_not_parked",
             "agent_not_running",
             "agent_parked",

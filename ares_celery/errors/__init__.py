@@ -35,6 +35,7 @@ from ares_celery.errors.executions import (
     InvalidExecutionIdError,
     UnreadableCheckpointError,
 )
+from ares_celery.errors.forks import AgentForkingError, ForkVersionError
 from ares_celery.errors.messages import (
     MailboxFullError,
     MessageIdReusedError,
@@ -93,6 +94,7 @@ from ares_celery.errors.waits import (
 __all__ = [
     "AgentAlreadyRegisteredError",
     "AgentFailedError",
+    "AgentForkingError",
     "AgentNotFoundError",
     "AgentNotParkedError",
     "AgentNotRunningError",
@@ -117,6 +119,7 @@ __all__ = [
     "ExecutionStateError",
     "FencedError",
     "FencedSignal",
+    "ForkVersionError",
     "GroupNotFoundError",
     "InterruptLimitError",
     "InterruptNotFoundError",

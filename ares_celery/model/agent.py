@@ -340,6 +340,10 @@ class AgentRecord:
     shared_steps: int = 0
     #: ``<why>|<epoch>``: a worker could not take the incarnation of this epoch, and left it to another one.
     refused: str = ""
+    #: Of a fork: where its history comes from, see :class:`~ares_celery.model.fork.ForkOrigin`.
+    forked_from: str = ""
+    #: ``<version>|<copied>`` while a fork's history is copied up to that version; nothing of it may start meanwhile.
+    forking: str = ""
 
     @property
     def id(self) -> AgentId:
@@ -399,6 +403,8 @@ class AgentInfo(BaseModel):
     last_error: str = ""
     #: Losses of its history up to this version were accepted by `unpark_agent`; 0: none.
     accepted_version: int = 0
+    #: ``<agent id>@<version>`` of a fork: whose history it begins with, and up to where.
+    forked_from: str = ""
     result: Any = None
     labels: dict[str, str] = {}
     #: What it and the agents below it may spend: tokens, usd, steps; None: as much as comes.

@@ -26,6 +26,7 @@ _ASKED: Final = frozenset(
         Operation.UNPARK,
         Operation.UPDATE,
         Operation.DELETE,
+        Operation.FORK,
         Operation.DIE,
     }
 )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model.agent import AgentSpec, Owner
 from ares_celery.model.event import EventType
+from ares_celery.model.fork import ForkOrigin
 from ares_celery.model.restart import DeathCause, Suspicion
 from ares_celery.model.waits import Waiting
 
@@ -23,6 +24,8 @@ __all__ = [
     "Delete",
     "Die",
     "Finding",
+    "Fork",
+    "ForkDone",
     "GroupGo",
     "GroupPark",
     "GroupStop",
@@ -81,6 +84,8 @@ class Operation(StrEnum):
     GROUP_GO = "group_go"
     GROUP_PARK = "group_park"
     GROUP_DUE = "group_due"
+    FORK = "fork"
+    FORK_DONE = "fork_done"
 
 
 class Deadline(StrEnum):
@@ -202,6 +207,36 @@ class Delete(Command):
     """Forget the agent and all that is stored for it."""
 
     operation: ClassVar = Operation.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class Fork(Command):
+    """Make an agent that begins with the history of another one; nothing of it starts before that is copied.
+
+    Attributes:
+        spec: Of the new agent.
+        origin: Where its history comes from.
+        start: It is meant to run once it is whole.
+        accepted_version: Up to here that history may have gaps: somebody has accepted them.
+    """
+
+    operation: ClassVar = Operation.FORK
+    spec: AgentSpec | None = None
+    origin: ForkOrigin | None = None
+    start: bool = True
+    accepted_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForkDone(Command):
+    """The history of a fork is copied.
+
+    Attributes:
+        start: It shall run.
+    """
+
+    operation: ClassVar = Operation.FORK_DONE
+    start: bool = True
 
 
 @dataclass(frozen=True, slots=True)

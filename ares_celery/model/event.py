@@ -78,6 +78,7 @@ class EventType(StrEnum):
     SNAPSHOT_FAILED = "snapshot.failed"
     SNAPSHOT_DAMAGED = "snapshot.damaged"
     AGENT_CONFIG_CHANGED = "agent.config_changed"
+    AGENT_FORKED = "agent.forked"
     INTEGRITY_VIOLATED = "integrity.violated"
     REPLAY_TRUNCATED = "replay.truncated"
     RECOVERY_DEGRADED = "recovery.degraded"
@@ -94,7 +95,7 @@ class Event:
     """One stored fact.
 
     Attributes:
-        id: Unique; repeated by nobody.
+        id: Unique; only the fork of an agent has it again, at the same version.
         stream_id: The agent it belongs to.
         version: Position in the stream, from 1.
         type: What happened.

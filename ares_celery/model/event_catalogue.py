@@ -129,6 +129,11 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         "whoever decided",
         {**_AGENT_ID, "reason": "what came in between: a stop, a restart, another death …"},
     ),
+    EventType.AGENT_FORKED: EventFacts(
+        "The history before this event is a copy of another agent's; what follows is this agent's own.",
+        "the manager that forked it",
+        {**_AGENT_ID, "from": "the agent whose history it is", "at": "the last version that both have"},
+    ),
     EventType.EXECUTION_COMPLETED: EventFacts(
         "An execution of the agent ended well, for good.",
         "the hosting process",

@@ -6,6 +6,7 @@ import json
 
 from ares_celery.clock import to_datetime
 from ares_celery.model.agent import AgentInfo, AgentRecord, AgentState, Desired, agent_status
+from ares_celery.model.fork import ForkOrigin
 
 __all__ = ["agent_info"]
 
@@ -34,7 +35,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         actor=record.actor,
         cause=record.cause,
         pid=_pid_of(record.owner.identity) if record.owner and record.hosted else None,
-        waiting_on=_waiting_on(record) if unclaimed else _wait_of(record),
+        waiting_on=_waiting_on(record) if unclaimed or record.forking else _wait_of(record),
         waiting_until=to_datetime(record.waiting.until) if record.waiting and record.waiting.until else None,
         next_attempt=to_datetime(record.next_attempt_at) if unclaimed and record.next_attempt_at else None,
         last_progress=to_datetime(progress) if progress else None,
@@ -43,6 +44,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         intents=record.intents,
         last_error=record.last_error,
         accepted_version=record.accepted_version,
+        forked_from=_forked_from(record),
         result=json.loads(record.result) if record.result else None,
         labels=record.spec.labels,
         budget=record.spending.limits.told(),
@@ -53,6 +55,8 @@ def agent_info(record: AgentRecord) -> AgentInfo:
 
 def _waiting_on(record: AgentRecord) -> str:
     """What an agent that nobody has claimed yet waits for."""
+    if record.forking:
+        return "fork"
     if record.held:
         return "group"
     why, _, epoch = record.refused.partition("|")
@@ -67,6 +71,13 @@ def _wait_of(record: AgentRecord) -> str | None:
         return None
     kind, name = record.waiting.kind.value, record.waiting.name
     return f"{kind}:{name}" if name else kind
+
+
+def _forked_from(record: AgentRecord) -> str:
+    if not record.forked_from:
+        return ""
+    origin = ForkOrigin.parse(record.forked_from)
+    return f"{origin.source}@{origin.at}"
 
 
 def _pid_of(identity: str) -> int | None:

@@ -14,6 +14,7 @@ from ares_celery.errors import AgentNotFoundError, FencedError
 from ares_celery.ids import Instant
 from ares_celery.model import command as commands
 from ares_celery.model import rules_asked as asked
+from ares_celery.model import rules_fork as forks
 from ares_celery.model import rules_found as found
 from ares_celery.model import rules_group as grouped
 from ares_celery.model import rules_said as said
@@ -207,6 +208,11 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         ((S.RUNNING, S.STOPPING, *_RESTING), asked.nothing, _STAY),
     ),
     O.GROUP_DUE: _cells((tuple(S), grouped.group_due, _STAY)),
+    O.FORK: _cells((tuple(S), forks.fork_existing, _STAY)),
+    O.FORK_DONE: _cells(
+        ((S.REGISTERED,), forks.fork_done, (_SAME, S.STARTING)),
+        ((*_LIVE, S.STOPPED, *_ASLEEP, *_OVER), asked.nothing, _STAY),
+    ),
 }
 
 _DUE: Final[Mapping[Deadline, Operation]] = {
@@ -221,7 +227,11 @@ _DUE: Final[Mapping[Deadline, Operation]] = {
     Deadline.GROUP: O.GROUP_DUE,
 }
 #: Operations that make an agent that does not exist.
-_BIRTHS: Final[Mapping[Operation, Handler]] = {O.REGISTER: asked.register, O.START: asked.start_new}
+_BIRTHS: Final[Mapping[Operation, Handler]] = {
+    O.REGISTER: asked.register,
+    O.START: asked.start_new,
+    O.FORK: forks.fork,
+}
 #: Reports about an agent that was deleted: nothing to do, and no error.
 _LATE: Final = frozenset({O.OWNER_EXITED, O.RECONCILE})
 #: What incarnations say: without a record their time is over.
@@ -252,6 +262,7 @@ def decide(situation: Situation, command: Command, *, agent_id: str = "") -> Pla
     operation = operation_of(command)
     record = situation.record
     if record is not None:
+        forks.refuse_forking(record, operation)
         plan = _joining(TABLE[operation][record.state].handler(situation, command), situation.now)
         if isinstance(command, commands.Fenced) and command.found:
             return _with_findings(plan, record, command.found)

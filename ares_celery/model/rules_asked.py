@@ -63,7 +63,7 @@ def start_new(situation: Situation, command: Command) -> Plan:
     spec = cast("commands.Start", command).spec
     if spec is None:
         raise AgentNotFoundError(agent_id="")
-    _demand_runtime(situation)
+    demand_runtime(situation)
     epoch = next_epoch(None, situation.now)
     record = AgentRecord(spec, Desired.RUNNING, epoch=epoch, reason=command.reason, actor=command.actor)
     return launch(situation, command, record)
@@ -72,7 +72,7 @@ def start_new(situation: Situation, command: Command) -> Plan:
 def start(situation: Situation, command: Command) -> Plan:
     """Starts a resting agent with its state kept and its counters at zero, or applies `if_exists`."""
     asked, record = cast("commands.Start", command), the_record(situation)
-    _demand_runtime(situation)
+    demand_runtime(situation)
     simply = (AgentState.REGISTERED, AgentState.STOPPED, AgentState.COMPLETED)
     if record.desired is not Desired.STOPPED and record.state not in simply:
         return _exists(situation, asked, record)
@@ -121,7 +121,8 @@ def _exists(situation: Situation, asked: commands.Start, record: AgentRecord) ->
             raise AgentAlreadyRegisteredError(known)
 
 
-def _demand_runtime(situation: Situation) -> None:
+def demand_runtime(situation: Situation) -> None:
+    """Refuses to start anything while the runtime is stopped or frozen. Raises RuntimeStoppedError."""
     if situation.runtime in (RuntimeState.STOPPED, RuntimeState.FROZEN):
         raise RuntimeStoppedError(namespace=situation.namespace, state=situation.runtime.value)
 
@@ -196,7 +197,7 @@ def pause(situation: Situation, command: Command) -> Plan:
 def resume(situation: Situation, command: Command) -> Plan:
     """Lets a paused agent run again; not a restart."""
     record = the_record(situation)
-    _demand_runtime(situation)
+    demand_runtime(situation)
     after = replace(record, desired=Desired.RUNNING, actor=command.actor or record.actor, start_reason="resume")
     if record.state is AgentState.STOPPING:
         if record.desired is not Desired.PAUSED:
@@ -207,7 +208,7 @@ def resume(situation: Situation, command: Command) -> Plan:
 
 def resume_other(situation: Situation, command: Command) -> Plan:
     """It is not paused: success without effect."""
-    _demand_runtime(situation)
+    demand_runtime(situation)
     return nothing(situation, command)
 
 
@@ -219,7 +220,7 @@ def nothing(situation: Situation, command: Command) -> Plan:
 def restart(situation: Situation, command: Command) -> Plan:
     """Asks a hosted incarnation to end so that a new one begins; a resting one is started; counted as by hand."""
     record = the_record(situation)
-    _demand_runtime(situation)
+    demand_runtime(situation)
     wanted = replace(
         record, desired=Desired.RUNNING, reason=command.reason or "restart", actor=command.actor or record.actor
     )

@@ -15,6 +15,7 @@ from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.store.administration import AuditStore, SettingsStore
 from ares_celery.store.budgets import AsyncBudgetStore, BudgetStore
+from ares_celery.store.forks import ForkStore
 from ares_celery.store.groups import GroupStore
 from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
@@ -386,6 +387,7 @@ class Store(
     AuditStore,
     GroupStore,
     Introspection,
+    ForkStore,
     Protocol,
 ):
     """Everything that one open namespace offers, in one object; safe to share between threads."""

@@ -27,7 +27,11 @@ class EventStore(EventReader, SummaryStore, Protocol):
     def append(
         self, stream_id: str, events: Sequence[NewEvent], expected_version: ExpectedVersion = ANY
     ) -> tuple[Event, ...]:
-        """Appends from outside an incarnation. Raises VersionConflictError, StreamNotFoundError (empty id)."""
+        """Appends from outside an incarnation.
+
+        Raises:
+            VersionConflictError. StreamNotFoundError: The id is empty. AgentForkingError: Its history is not whole yet.
+        """
         ...
 
     def read_all(self, options: ReadOptions | None = None) -> tuple[Event, ...]:

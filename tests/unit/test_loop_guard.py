@@ -21,6 +21,7 @@ SAMPLES: dict[str, Any] = {
     "message": 1,
     "message_id": "m",
     "name": "n",
+    "new_id": "b",
     "reason": "r",
     "settings": {"max_inbox": 5},
     "states": {"running"},

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from ares_celery.errors import VersionConflictError
+from ares_celery.errors import AgentForkingError, VersionConflictError
 from ares_celery.ids import Version
 from ares_celery.model.event import Event
+from ares_celery.model.fork import ForkOrigin
 from ares_celery.store.redis import feed_calls
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.keys import Keys
@@ -133,6 +134,9 @@ def _parse_outside(
             raise VersionConflictError(
                 subject=f"stream {stream_id!r}", actual=int(version), expected=expected, stream_id=stream_id
             )
+        case [b"forking", text]:
+            origin = ForkOrigin.parse(text.decode())
+            raise AgentForkingError(agent_id=stream_id, source=origin.source, at=origin.at, operation="append")
         case _:
             raise unknown_reply("append_outside", reply)
 

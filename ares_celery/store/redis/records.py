@@ -102,6 +102,8 @@ _TEXTS: Final = (
     "refused",
     "step",
     "root",
+    "forked_from",
+    "forking",
 )
 #: Texts that may come from an exception, and be anything.
 _FOREIGN: Final = frozenset({"request_reason", "reason", "actor", "last_error"})

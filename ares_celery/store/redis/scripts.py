@@ -22,6 +22,7 @@ _GROWING: Final = frozenset(
         "append_one",
         "append_batch",
         "append_outside",
+        "fork_page",
         "move_execution",
         "open_namespace",
         "open_session",

@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -33,7 +34,9 @@ from ares_celery.errors import (
     UnknownAgentTypeError,
     WaitTimeoutError,
 )
+from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentSpec, AgentState
+from ares_celery.runtime.handle import AgentHandle
 from tests.unit.cli.calling import RecordingManager, agent, commands_of, run, runner
 
 
@@ -257,6 +260,24 @@ def test_a_loss_is_accepted_by_an_option_alone(manager: RecordingManager, option
 
     assert (done.exit_code, done.stdout) == (0, "")
     assert manager.calls[0] == ("unpark_agent", ("a",), {"accept_loss": bool(options), "reason": "r", "actor": "me"})
+
+
+def test_an_agent_is_forked_with_the_defaults_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or as the options say; shown as it then is."""
+    behind: Any = RecordingManager(agent("b", AgentState.REGISTERED, waiting_on="fork"))
+    made = RecordingManager(AgentHandle(behind, AgentId("b")))
+    monkeypatch.setattr(Session, "manager", made)
+
+    done = run("agents", "fork", "a", "--as", "b", "-o", "json")
+    run("agents", "fork", "a", "--at", "7", "--as", "b", "--no-start", "--reason", "r", "--actor", "me", "-o", "json")
+
+    assert made.calls == [
+        ("fork_agent", ("a", "b"), {"at": None, "start": True, "reason": "", "actor": ""}),
+        ("fork_agent", ("a", "b"), {"at": 7, "start": False, "reason": "r", "actor": "me"}),
+    ]
+    assert json.loads(done.stdout)["id"] == "b"
+    assert run("agents", "fork", "a").exit_code == ExitCode.USAGE
+    assert run("agents", "fork", "a", "--as", "b", "--at", "-1").exit_code == ExitCode.USAGE
 
 
 # -- output ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from ares_celery.errors import (
     AgentAlreadyRegisteredError,
+    AgentForkingError,
     AgentNotFoundError,
     AgentNotParkedError,
     AgentNotRunningError,
@@ -19,7 +20,7 @@ from ares_celery.errors import (
     RuntimeStoppedError,
     VersionConflictError,
 )
-from ares_celery.ids import Epoch, Instant
+from ares_celery.ids import AgentId, Epoch, Instant, Version
 from ares_celery.model import command as commands
 from ares_celery.model.agent import (
     AgentRecord,
@@ -33,6 +34,7 @@ from ares_celery.model.agent import (
     RuntimeState,
 )
 from ares_celery.model.command import Command, Deadline, DeadlineDue, Operation
+from ares_celery.model.fork import ForkOrigin
 from ares_celery.model.lifecycle import TABLE, decide, operation_of
 from ares_celery.model.plan import Situation
 from ares_celery.model.restart import DeathCause
@@ -47,6 +49,7 @@ FENCE = f"{EPOCH}|{MINE}"
 OWNER = Owner("p1", "w@host", "task-1")
 SPEC = AgentSpec(id="a", type="t")
 OTHER_SPEC = AgentSpec(id="a", type="t", config={"step": 2})
+ORIGIN = ForkOrigin(AgentId("b"), Version(4), Instant(7))
 POLICY = replace(default_policy(), max_restarts=1)
 CELLS = [(operation, state) for operation in Operation for state in S]
 
@@ -105,6 +108,11 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
     Operation.GROUP_GO: (commands.GroupGo(epoch=EPOCH), commands.GroupGo(epoch=Epoch(1))),
     Operation.GROUP_PARK: (commands.GroupPark("g", epoch=EPOCH), commands.GroupPark("g", epoch=Epoch(1))),
     Operation.GROUP_DUE: (DeadlineDue(kind=Deadline.GROUP),),
+    Operation.FORK: (
+        commands.Fork(spec=SPEC, origin=ORIGIN),
+        commands.Fork(spec=SPEC, origin=replace(ORIGIN, at=Version(3))),
+    ),
+    Operation.FORK_DONE: (commands.ForkDone(), commands.ForkDone(start=False)),
 }
 
 #: What a state can look like: desired, request, failover, and whether an incarnation holds the fence.
@@ -173,6 +181,10 @@ def shapes(state: AgentState) -> Iterator[AgentRecord]:
                 yield replace(base, desired=desired, cause="cap")
                 yield replace(base, desired=desired, cause="integrity")
                 yield replace(base, desired=desired, owner=OWNER, claimable_after=Instant(NOW + 5_000_000))
+            if state is S.REGISTERED:
+                forking = replace(base, desired=_STOP, version=Version(4), forked_from=str(ORIGIN))
+                yield replace(forking, forking="4|4")
+                yield replace(forking, forking="4|2")
 
 
 def situations(state: AgentState) -> Iterator[Situation]:
@@ -230,16 +242,27 @@ def test_a_refusal_tells_all_that_its_sentence_needs(operation: Operation, state
 
 #: The errors of each cell; a cell that is not named raises none while the runtime runs.
 REFUSALS: dict[tuple[Operation, AgentState], set[type[AresError]]] = {
+    # Registered may be a fork whose history is not whole.
+    **{
+        (operation, S.REGISTERED): {AgentForkingError}
+        for operation in (Operation.START, Operation.STOP, Operation.RESUME, Operation.RESTART)
+    },
     **{(Operation.START, state): {AgentAlreadyRegisteredError} for state in (S.STARTING, S.RUNNING, S.RESURRECTING)},
     **{(Operation.START, state): {AgentAlreadyRegisteredError} for state in (S.STOPPING, S.PAUSED, S.WAITING)},
     (Operation.START, S.PARKED): {AgentParkedError},
-    **{(Operation.PAUSE, state): {AgentNotRunningError} for state in (S.REGISTERED, S.STOPPED, S.COMPLETED)},
+    (Operation.PAUSE, S.REGISTERED): {AgentNotRunningError, AgentForkingError},
+    **{(Operation.PAUSE, state): {AgentNotRunningError} for state in (S.STOPPED, S.COMPLETED)},
     (Operation.PAUSE, S.STOPPING): {AgentNotRunningError},
     (Operation.PAUSE, S.PARKED): {AgentParkedError},
     (Operation.RESTART, S.PARKED): {AgentParkedError},
     (Operation.UNPARK, S.PARKED): {AgentParkedError, OperationNotSupportedError},
     **{(Operation.UNPARK, state): {AgentNotParkedError} for state in S if state is not S.PARKED},
-    **{(Operation.RESTORE, state): {AgentNotRunningError} for state in (S.REGISTERED, S.STOPPED, S.COMPLETED)},
+    (Operation.UNPARK, S.REGISTERED): {AgentNotParkedError, AgentForkingError},
+    **{(Operation.FORK, state): {AgentAlreadyRegisteredError} for state in S},
+    (Operation.FORK, S.REGISTERED): {AgentAlreadyRegisteredError, AgentForkingError},
+    (Operation.FORK_DONE, S.REGISTERED): {VersionConflictError},
+    (Operation.RESTORE, S.REGISTERED): {AgentNotRunningError, AgentForkingError},
+    **{(Operation.RESTORE, state): {AgentNotRunningError} for state in (S.STOPPED, S.COMPLETED)},
     **{(Operation.RESTORE, state): {AgentNotRunningError} for state in (S.PAUSED, S.WAITING)},
     (Operation.RESTORE, S.PARKED): {AgentParkedError},
     (Operation.RESTORE, S.RESURRECTING): {VersionConflictError},
@@ -287,7 +310,7 @@ def test_a_cell_refuses_with_its_documented_errors_and_with_no_other(operation: 
 def test_nothing_is_started_in_a_stopped_runtime(command: Command, state: AgentState) -> None:
     """Start, restart and resume say that the runtime is stopped, whatever the agent does; a parked one says that."""
     for record in shapes(state):
-        for runtime in (RuntimeState.STOPPED, RuntimeState.FROZEN):
+        for runtime in (RuntimeState.STOPPED, RuntimeState.FROZEN) if not record.forking else ():
             with pytest.raises((RuntimeStoppedError, AgentParkedError)) as caught:
                 decide(Situation(record, NOW, POLICY, runtime), command)
             assert isinstance(caught.value, RuntimeStoppedError) or state is S.PARKED

@@ -8,12 +8,17 @@
 -- ARGV[3]  most entries of the feed
 -- ARGV[4]  stream id as the feed has it
 -- ARGV[5+] for each event: data, type
--- Reply: {'done', now, first version} or {'conflict', version}.
+-- Reply: {'done', now, first version}, {'conflict', version} or {'forking', where its history comes from}.
 
 local recorded = redis.call('EXISTS', KEYS[1]) == 1
 local current
 if recorded then
-  current = redis.call('HGET', KEYS[1], 'version') or '0'
+  local record = redis.call('HMGET', KEYS[1], 'version', 'forking', 'forked_from')
+  if record[2] then
+    -- The versions up to the fork's are those of its source.
+    return {'forking', record[3]}
+  end
+  current = record[1] or '0'
 else
   current = redis.call('HGET', KEYS[2], ARGV[1]) or '0'
 end

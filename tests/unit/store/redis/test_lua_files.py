@@ -19,12 +19,14 @@ from ares_celery.model.budget import Spent
 from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Complete, Execution, ExecutionState, decide_execution
+from ares_celery.model.fork import ForkMark
 from ares_celery.model.group import Group, Strategy
 from ares_celery.model.message import DeadReason
 from ares_celery.model.plan import Plan
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.model.summary import Summary
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
+from ares_celery.store.forks import ForkCopy
 from ares_celery.store.groups import GroupRead, NextStep
 from ares_celery.store.redis import (
     agent_calls,
@@ -34,6 +36,7 @@ from ares_celery.store.redis import (
     chunk_calls,
     event_calls,
     feed_calls,
+    fork_calls,
     group_calls,
     introspection_calls,
     letter_calls,
@@ -155,6 +158,12 @@ def calls() -> Iterator[Call[Any]]:
     yield namespace_calls.read_hosts(KEYS)
 
 
+def calls_of_forks() -> Iterator[Call[Any]]:
+    """Those that copy a history."""
+    page = fork_calls.ForkPage(ForkMark(Version(9)), Version(1), entries=[fork_calls.Entry(1, (b"d", b"{}"), None)])
+    yield fork_calls.fork_page(KEYS, copy=ForkCopy(AGENT, AgentId("counter-2"), Epoch(1)), page=page)
+
+
 def calls_of_messages(message: InboxMessage) -> Iterator[Call[Any]]:
     """Those about messages, their answers and what became of them."""
     (event,) = encode_events(AGENT, [NewEvent("message.dead_lettered", {})], epoch=1, limit=1000)
@@ -194,7 +203,7 @@ def calls_of_groups() -> Iterator[Call[Any]]:
     )
 
 
-CALLS = {call.script: call for call in (*calls(), *calls_of_budgets(), *calls_of_groups())}
+CALLS = {call.script: call for call in (*calls(), *calls_of_budgets(), *calls_of_forks(), *calls_of_groups())}
 
 
 def header_of(name: str) -> list[str]:
@@ -267,6 +276,7 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
         "append_one",
         "append_batch",
         "append_outside",
+        "fork_page",
         "move_execution",
         "open_namespace",
         "open_session",

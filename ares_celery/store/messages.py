@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Version
 from ares_celery.model.message import Chunk, DeadLetter, DeadReason
 from ares_celery.store.values import InboxMessage, Reply
 
@@ -147,7 +147,7 @@ class HostMailbox(Protocol):
         """Takes back that the handling of messages began: they were not the end of this incarnation."""
         ...
 
-    def reply(
+    def reply(  # noqa: PLR0913 - the parts of one write
         self,
         agent_id: AgentId,
         fence: str,
@@ -156,7 +156,8 @@ class HostMailbox(Protocol):
         *,
         chunks: int = 0,
         then: str = "",
-    ) -> None:
+        finishes: str = "",
+    ) -> Version | None:
         """Consumes a message and stores its answer, atomically.
 
         Args:
@@ -166,6 +167,11 @@ class HostMailbox(Protocol):
             reply: The answer; of a stream its final chunk, too.
             chunks: Of a stream: how many chunks came before its end.
             then: The inbox entry whose handling begins now.
+            finishes: The execution of the message's steps, which ends with it: completed, or failed where the answer is
+                an error. One that this incarnation does not hold stays as it is.
+
+        Returns:
+            The version of the event that tells the end of that execution; None: nothing ended.
 
         Raises:
             UnserialisableError, EventTooLargeError: The answer itself is refused; nothing was stored.
@@ -185,7 +191,16 @@ class HostMailbox(Protocol):
         """A piece of an answer as it is stored. Raises UnserialisableError, EventTooLargeError."""
         ...
 
-    def bury(self, agent_id: AgentId, fence: str, message: InboxMessage, reason: DeadReason, reply: Reply) -> bool:
+    def bury(
+        self,
+        agent_id: AgentId,
+        fence: str,
+        message: InboxMessage,
+        reason: DeadReason,
+        reply: Reply,
+        *,
+        finishes: str = "",
+    ) -> bool:
         """Consumes a message and keeps it as a dead letter, with an event; False when it was consumed before.
 
         Args:
@@ -194,6 +209,7 @@ class HostMailbox(Protocol):
             message: It.
             reason: Why it is given up on.
             reply: What a waiting caller gets: the wire dict of an error, whose text the letter tells too.
+            finishes: As for :meth:`reply`.
         """
         ...
 
@@ -215,7 +231,7 @@ class AsyncHostMailbox(Protocol):
         """See :meth:`HostMailbox.give_back`."""
         ...
 
-    async def reply(
+    async def reply(  # noqa: PLR0913 - the parts of one write
         self,
         agent_id: AgentId,
         fence: str,
@@ -224,7 +240,8 @@ class AsyncHostMailbox(Protocol):
         *,
         chunks: int = 0,
         then: str = "",
-    ) -> None:
+        finishes: str = "",
+    ) -> Version | None:
         """See :meth:`HostMailbox.reply`."""
         ...
 
@@ -239,7 +256,14 @@ class AsyncHostMailbox(Protocol):
         ...
 
     async def bury(
-        self, agent_id: AgentId, fence: str, message: InboxMessage, reason: DeadReason, reply: Reply
+        self,
+        agent_id: AgentId,
+        fence: str,
+        message: InboxMessage,
+        reason: DeadReason,
+        reply: Reply,
+        *,
+        finishes: str = "",
     ) -> bool:
         """See :meth:`HostMailbox.bury`."""
         ...

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ares_celery.errors import EventTooLargeError, error_from_wire
 from ares_celery.errors.wording import message_of
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Version
 from ares_celery.model.event import RUNTIME_MODULE, EventType, NewEvent
 from ares_celery.model.message import DeadReason
 from ares_celery.store.base import InboxMessage, Reply
@@ -17,6 +17,7 @@ from ares_celery.store.redis.batching import BatchingClient
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.client import AsyncRedisClient
+from ares_celery.store.redis.finishing import Finish, finish
 from ares_celery.store.redis.json_values import encode_json
 from ares_celery.store.redis.letter_calls import Burial
 from ares_celery.store.redis.replies import epoch_of
@@ -55,7 +56,7 @@ class _Holder:
         epoch_of(self.agent_id, self.fence)
         return mailbox_calls.give_back(self.bound.keys, agent_id=self.agent_id, fence=self.fence, entries=entries)
 
-    def reply(self, message: InboxMessage, reply: Reply, chunks: int, then: str) -> Call[None]:
+    def reply(self, message: InboxMessage, reply: Reply, chunks: int, then: str, finishes: str) -> Call[Version | None]:
         epoch_of(self.agent_id, self.fence)
         return mailbox_calls.reply(
             self.bound.keys,
@@ -66,7 +67,14 @@ class _Holder:
             limit=self.bound.config.max_event_bytes,
             chunks=chunks,
             then=then,
+            finish=self._finish(finishes, reply),
         )
+
+    def _finish(self, execution_id: str, reply: Reply) -> Finish | None:
+        if not execution_id:
+            return None
+        retention = self.bound.config.checkpoint_retention
+        return finish(self.agent_id, execution_id, fence=self.fence, error=reply.error, retention=retention)
 
     def write(self, message: InboxMessage, first: int, pieces: Sequence[bytes]) -> Call[int | None]:
         epoch_of(self.agent_id, self.fence)
@@ -74,7 +82,7 @@ class _Holder:
             self.bound.keys, agent_id=self.agent_id, fence=self.fence, message=message, first=first, pieces=pieces
         )
 
-    def bury(self, message: InboxMessage, reason: DeadReason, reply: Reply) -> Call[bool]:
+    def bury(self, message: InboxMessage, reason: DeadReason, reply: Reply, finishes: str) -> Call[bool]:
         epoch = epoch_of(self.agent_id, self.fence)
         payload = {
             "agent_id": self.agent_id,
@@ -85,7 +93,8 @@ class _Holder:
         }
         said = NewEvent(EventType.MESSAGE_DEAD_LETTERED, payload, {"module": RUNTIME_MODULE})
         (event,) = encode_events(self.agent_id, lifecycle_events([said]), epoch=epoch, limit=_EVENT_BYTES)
-        burial = Burial(message, reason, str(event.payload["problem"]), reply, event)
+        ended = self._finish(finishes, reply)
+        burial = Burial(message, reason, str(event.payload["problem"]), reply, event, ended)
         limit = self.bound.config.max_event_bytes
         return letter_calls.bury(self.bound.keys, agent_id=self.agent_id, fence=self.fence, burial=burial, limit=limit)
 
@@ -108,7 +117,7 @@ class RedisHostMailbox(Part):
         """Takes back that the handling of messages began: they were not the end of this incarnation."""
         self._bound.client.run(_Holder(self._bound, agent_id, fence).give_back(entries))
 
-    def reply(
+    def reply(  # noqa: PLR0913 - the parts of one write
         self,
         agent_id: AgentId,
         fence: str,
@@ -117,9 +126,12 @@ class RedisHostMailbox(Part):
         *,
         chunks: int = 0,
         then: str = "",
-    ) -> None:
+        finishes: str = "",
+    ) -> Version | None:
         """Consumes a message and stores its answer, atomically."""
-        self._bound.client.run(_Holder(self._bound, agent_id, fence).reply(message, reply, chunks, then))
+        return self._bound.client.run(
+            _Holder(self._bound, agent_id, fence).reply(message, reply, chunks, then, finishes)
+        )
 
     def write_chunks(
         self, agent_id: AgentId, fence: str, message: InboxMessage, *, first: int, pieces: Sequence[bytes]
@@ -131,9 +143,18 @@ class RedisHostMailbox(Part):
         """A piece of an answer as it is stored."""
         return _encode(self._bound, agent_id, message, value)
 
-    def bury(self, agent_id: AgentId, fence: str, message: InboxMessage, reason: DeadReason, reply: Reply) -> bool:
+    def bury(
+        self,
+        agent_id: AgentId,
+        fence: str,
+        message: InboxMessage,
+        reason: DeadReason,
+        reply: Reply,
+        *,
+        finishes: str = "",
+    ) -> bool:
         """Consumes a message and keeps it as a dead letter, with an event; False when it was consumed before."""
-        return self._bound.client.run(_Holder(self._bound, agent_id, fence).bury(message, reason, reply))
+        return self._bound.client.run(_Holder(self._bound, agent_id, fence).bury(message, reason, reply, finishes))
 
 
 class AsyncRedisHostMailbox:
@@ -161,7 +182,7 @@ class AsyncRedisHostMailbox:
         """Takes back that the handling of messages began: they were not the end of this incarnation."""
         await self._client.run(_Holder(self._bound, agent_id, fence).give_back(entries))
 
-    async def reply(
+    async def reply(  # noqa: PLR0913 - the parts of one write
         self,
         agent_id: AgentId,
         fence: str,
@@ -170,9 +191,12 @@ class AsyncRedisHostMailbox:
         *,
         chunks: int = 0,
         then: str = "",
-    ) -> None:
+        finishes: str = "",
+    ) -> Version | None:
         """Consumes a message and stores its answer, atomically."""
-        await self._client.run(_Holder(self._bound, agent_id, fence).reply(message, reply, chunks, then))
+        return await self._client.run(
+            _Holder(self._bound, agent_id, fence).reply(message, reply, chunks, then, finishes)
+        )
 
     async def write_chunks(
         self, agent_id: AgentId, fence: str, message: InboxMessage, *, first: int, pieces: Sequence[bytes]
@@ -185,7 +209,14 @@ class AsyncRedisHostMailbox:
         return _encode(self._bound, agent_id, message, value)
 
     async def bury(
-        self, agent_id: AgentId, fence: str, message: InboxMessage, reason: DeadReason, reply: Reply
+        self,
+        agent_id: AgentId,
+        fence: str,
+        message: InboxMessage,
+        reason: DeadReason,
+        reply: Reply,
+        *,
+        finishes: str = "",
     ) -> bool:
         """Consumes a message and keeps it as a dead letter, with an event; False when it was consumed before."""
-        return await self._client.run(_Holder(self._bound, agent_id, fence).bury(message, reason, reply))
+        return await self._client.run(_Holder(self._bound, agent_id, fence).bury(message, reason, reply, finishes))

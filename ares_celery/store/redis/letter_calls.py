@@ -13,6 +13,7 @@ from ares_celery.model.message import DeadLetter, DeadReason, MessageKind
 from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import FEED_LENGTH
+from ares_celery.store.redis.finishing import Finish
 from ares_celery.store.redis.json_values import decode_json
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.mailbox_calls import REPLY_TTL, encode_answer
@@ -46,6 +47,7 @@ class Burial:
         problem: The same in words.
         answer: What a waiting caller gets.
         event: For the agent's stream.
+        finish: How the execution of its steps ends; None: it has none.
     """
 
     message: InboxMessage
@@ -53,6 +55,7 @@ class Burial:
     problem: str
     answer: Reply
     event: EncodedEvent
+    finish: Finish | None = None
 
 
 def letter_bounds() -> tuple[int, int]:
@@ -62,7 +65,8 @@ def letter_bounds() -> tuple[int, int]:
 
 def bury(keys: Keys, *, agent_id: AgentId, fence: str, burial: Burial, limit: int) -> Call[bool]:
     """Consumes a message and keeps it as a dead letter; False when it was consumed before."""
-    message, shard = burial.message, keys.shard_of(agent_id)
+    message, shard, finish = burial.message, keys.shard_of(agent_id), burial.finish
+    ended = (keys.checkpoint(agent_id, finish.execution_id), keys.executions(agent_id)) if finish else ()
     answer = b""
     if message.wants_reply:
         answer = encode_answer(agent_id, message.message_id, burial.answer, limit=limit)
@@ -80,6 +84,7 @@ def bury(keys: Keys, *, agent_id: AgentId, fence: str, burial: Burial, limit: in
             keys.counters(shard),
             keys.events(agent_id),
             keys.feed(shard),
+            *ended,
         ),
         args=(
             fence,
@@ -95,6 +100,7 @@ def bury(keys: Keys, *, agent_id: AgentId, fence: str, burial: Burial, limit: in
             burial.event.data,
             burial.event.type,
             FEED_LENGTH,
+            *((*finish.words(), *finish.fields()) if finish else ()),
         ),
     )
 

@@ -19,11 +19,13 @@ from ares_celery.errors import (
     MailboxFullError,
     MessageIdReusedError,
 )
-from ares_celery.ids import AgentId, Instant
+from ares_celery.ids import AgentId, Instant, Version
 from ares_celery.model.agent import AgentState
 from ares_celery.model.message import MessageKind
 from ares_celery.store.base import InboxMessage, Reply
-from ares_celery.store.redis.call import Call
+from ares_celery.store.redis.call import Call, Word
+from ares_celery.store.redis.event_calls import FEED_LENGTH
+from ares_celery.store.redis.finishing import Finish
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.replies import entry_fields, fenced, instant, unknown_reply
@@ -283,7 +285,8 @@ def reply(  # noqa: PLR0913 - the parts of one write
     limit: int,
     chunks: int = 0,
     then: str = "",
-) -> Call[None]:
+    finish: Finish | None = None,
+) -> Call[Version | None]:
     """Consumes a message and stores its answer; see :func:`encode_answer` for what is refused.
 
     Args:
@@ -295,10 +298,23 @@ def reply(  # noqa: PLR0913 - the parts of one write
         limit: Most bytes of an answer.
         chunks: Of a stream: how many chunks came before its end.
         then: The inbox entry whose handling begins now.
+        finish: How the execution of the message ends; None: it has none.
+
+    Returns:
+        The version of the event that tells that end; None: nothing ended.
     """
+    ended: tuple[str, ...] = ()
+    words: tuple[Word, ...] = ()
+    if finish is not None:
+        ended = (
+            keys.checkpoint(agent_id, finish.execution_id),
+            keys.executions(agent_id),
+            *keys.appended(agent_id)[1:],
+        )
+        words = (*finish.words(), agent_id, FEED_LENGTH, *finish.fields())
     stored = encode_answer(agent_id, message.message_id, answer, limit=limit) if message.wants_reply else b""
     return Call(
-        lambda outcome: _parse_written("reply", agent_id, fence, outcome),
+        lambda outcome: _parse_reply(agent_id, fence, outcome),
         script="reply",
         keys=(
             keys.agent(agent_id),
@@ -307,6 +323,7 @@ def reply(  # noqa: PLR0913 - the parts of one write
             keys.reply(agent_id, message.message_id),
             keys.chunks(agent_id, message.message_id),
             keys.handling(agent_id),
+            *ended,
         ),
         args=(
             fence,
@@ -316,8 +333,18 @@ def reply(  # noqa: PLR0913 - the parts of one write
             chunks + 1 if message.kind is MessageKind.STREAM else 0,
             f"{agent_id}|{message.message_id}",
             then,
+            *words,
         ),
     )
+
+
+def _parse_reply(agent_id: AgentId, fence: str, outcome: Sequence[bytes]) -> Version | None:
+    match outcome:
+        case [b"done", version]:
+            return Version(int(version)) if version else None
+        case _:
+            _parse_written("reply", agent_id, fence, outcome)
+            return None
 
 
 def _parse_written(script: str, agent_id: AgentId, fence: str, outcome: Sequence[bytes]) -> None:

@@ -45,6 +45,11 @@ class ExecutionChange:
     clear: tuple[str, ...]
     envelope: bytes
 
+    @property
+    def beside(self) -> Mapping[str, str | bytes]:
+        """The fields to set, without the checkpoint's."""
+        return {name: value for name, value in self.put.items() if name != "envelope"}
+
 
 def change_of(plan: ExecutionPlan, *, limit: int) -> ExecutionChange:
     """What turns the execution before a plan into the one after it.

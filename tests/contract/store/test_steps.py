@@ -27,8 +27,10 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId
 from ares_celery.model.command import Die, MarkRunning
-from ares_celery.model.execution import Acquire, Create, Execution, ExecutionState, Fail, RetryPolicy, Start
+from ares_celery.model.execution import Acquire, Create, Execution, ExecutionState, Fail, RetryPolicy, Save, Start
+from ares_celery.model.message import DeadReason
 from ares_celery.model.step import MOST_STEPS, StepIntent, StepRecord
+from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.store import RedisStore
@@ -92,28 +94,28 @@ class OfALoop:
     """Through the store for an event loop."""
 
     def __init__(self, store: AsyncRedisIncarnationStore, run_on_loop: Callable[[Awaitable[Any]], Any]) -> None:
-        self._store = store
-        self._run: Callable[[Awaitable[Any]], Any] = run_on_loop
+        self.twin = store
+        self.run: Callable[[Awaitable[Any]], Any] = run_on_loop
 
     def open(self, fence: str, name: str = "e1", *, anew: bool = False) -> OpenExecution:
         return cast(
-            "OpenExecution", self._run(self._store.open_steps(AGENT, name, fence=fence, op=uuid4().hex, anew=anew))
+            "OpenExecution", self.run(self.twin.open_steps(AGENT, name, fence=fence, op=uuid4().hex, anew=anew))
         )
 
     def record(
         self, fence: str, record: StepRecord, name: str = "e1", *, closes_intent: bool = False, told: bool = True
     ) -> Recorded:
-        written = self._store.record_step(
+        written = self.twin.record_step(
             AGENT, fence, name, record, op=uuid4().hex, closes_intent=closes_intent, told=told, took_ms=7
         )
-        return cast("Recorded", self._run(written))
+        return cast("Recorded", self.run(written))
 
     def begin(self, fence: str, intent: StepIntent, name: str = "e1") -> Begun:
-        return cast("Begun", self._run(self._store.record_intent(AGENT, fence, name, intent, op=uuid4().hex)))
+        return cast("Begun", self.run(self.twin.record_intent(AGENT, fence, name, intent, op=uuid4().hex)))
 
     def close(self, fence: str, name: str = "e1", *, completed: bool, op: str = "") -> Execution | None:
-        closed = self._store.close_steps(AGENT, name, fence=fence, op=op or uuid4().hex, completed=completed)
-        return cast("Execution | None", self._run(closed))
+        closed = self.twin.close_steps(AGENT, name, fence=fence, op=op or uuid4().hex, completed=completed)
+        return cast("Execution | None", self.run(closed))
 
 
 @pytest.fixture(params=["threads", "loop"])
@@ -540,3 +542,134 @@ def test_ten_thousand_steps_are_read_in_one_go(store: RedisStore, raw: redis.Red
     opened = store.open_steps(AGENT, "e1", fence=fence, op="o2").steps
     assert len(opened) == MOST_STEPS
     assert all(opened[f"fetch:{n}"].value == values[n] for n in range(0, MOST_STEPS, 97))
+
+
+def ask(store: RedisStore, message_id: str) -> InboxMessage:
+    """A message that waits for its answer."""
+    store.send(AGENT, None, message_id=message_id, wants_reply=True)
+    (message,) = [one for one in store.inbox(AGENT) if one.message_id == message_id]
+    return message
+
+
+def end(steps: Steps, store: RedisStore, fence: str, message: InboxMessage, answer: Reply) -> Any:
+    """Answers a message, in the way under test, and ends its execution."""
+    finishes = f"msg:{message.message_id}"
+    if isinstance(steps, OfALoop):
+        return steps.run(steps.twin.reply(AGENT, fence, message, answer, finishes=finishes))
+    return store.reply(AGENT, fence, message, answer, finishes=finishes)
+
+
+def test_an_answer_completes_the_execution_of_its_message(store: RedisStore, raw: redis.Redis, steps: Steps) -> None:
+    """In one write: answered, completed, told, kept for the retention; a repeat changes nothing."""
+    fence = run(store)
+    message = ask(store, "m1")
+    steps.open(fence, "msg:m1")
+    steps.record(fence, step("s1", 1), "msg:m1")
+    assert record_of(store).executions == 1
+    version = end(steps, store, fence, message, Reply("m1", 5))
+    assert version == store.events.stream_version(AGENT)
+    done = store.checkpoints.load(AGENT, "msg:m1")
+    assert done is not None
+    assert (done.state, done.fence, done.attempts, done.envelope.last_error) == (S.COMPLETED, "", 0, "")
+    assert done.changed_at > done.created_at
+    assert told(store, "execution.completed") == [{"agent_id": AGENT, "execution": "msg:m1"}]
+    assert (record_of(store).executions, store.inbox(AGENT)) == (0, ())
+    assert 0 < raw.ttl(keys_of(store).checkpoint(AGENT, "msg:m1")) <= 24 * 3600
+    assert store_of(store, "msg:m1")["s1"].value == 1
+    assert [one.id for one in store.checkpoints.list_executions(AGENT)] == ["msg:m1"]
+    assert end(steps, store, fence, message, Reply("m1", 6)) is None
+    again = store.checkpoints.load(AGENT, "msg:m1")
+    assert again is not None
+    assert replace(again, now=done.now) == done
+    assert len(told(store, "execution.completed")) == 1
+    assert steps.open(fence, "msg:m1").execution.finished
+
+
+def test_an_answer_that_is_an_error_fails_the_execution(store: RedisStore, steps: Steps) -> None:
+    """For good, and the checkpoint says why."""
+    fence = run(store)
+    message = ask(store, "m1")
+    steps.open(fence, "msg:m1")
+    error = {"code": "agent_failed", "agent_id": AGENT, "type": "ValueError", "error": "no", "traceback": ""}
+    end(steps, store, fence, message, Reply("m1", error=error))
+    failed = store.checkpoints.load(AGENT, "msg:m1")
+    assert failed is not None
+    assert (failed.state, failed.fence, failed.attempts) == (S.FAILED, "", 1)
+    assert failed.envelope.last_error == "agent 'counter-1' failed: ValueError: no"
+    (event,) = told(store, "execution.failed")
+    assert event == {
+        "agent_id": AGENT,
+        "execution": "msg:m1",
+        "cause": "agent 'counter-1' failed: ValueError: no",
+        "retryable": False,
+        "attempts": 1,
+    }
+
+
+def test_a_checkpoint_that_its_agent_has_written_outlives_the_failure(store: RedisStore) -> None:
+    """The cause is told by the event; what the agent kept is worth more."""
+    fence = run(store)
+    message = ask(store, "m1")
+    store.open_steps(AGENT, "msg:m1", fence=fence, op="o")
+    store.checkpoints.apply(AGENT, "msg:m1", Save({"row": 3}), fence=fence, op="s")
+    store.reply(AGENT, fence, message, Reply("m1", error={"code": "agent_failed"}), finishes="msg:m1")
+    failed = store.checkpoints.load(AGENT, "msg:m1")
+    assert failed is not None
+    assert (failed.state, failed.envelope.step_checkpoint, failed.envelope.last_error) == (S.FAILED, {"row": 3}, "")
+
+
+def test_a_burial_fails_the_execution(store: RedisStore, steps: Steps) -> None:
+    """With the letter and its event, in one write."""
+    fence = run(store)
+    message = ask(store, "m1")
+    steps.open(fence, "msg:m1")
+    error = {"code": "message_poisoned", "agent_id": AGENT, "deaths": 3, "message_id": "m1"}
+    letter = (AGENT, fence, message, DeadReason.POISON, Reply("m1", error=error))
+    if isinstance(steps, OfALoop):
+        assert steps.run(steps.twin.bury(*letter, finishes="msg:m1"))
+    else:
+        assert store.bury(*letter, finishes="msg:m1")
+    failed = store.checkpoints.load(AGENT, "msg:m1")
+    assert failed is not None
+    assert failed.state is S.FAILED
+    assert "died 3 times" in failed.envelope.last_error
+    assert [event.type for event in store.events.read(AGENT)][-2:] == ["message.dead_lettered", "execution.failed"]
+    assert record_of(store).executions == 0
+    assert append(store, fence, 1, expected=record_of(store).version) == [record_of(store).version]
+
+
+def test_an_answer_ends_only_what_its_incarnation_holds(store: RedisStore, steps: Steps) -> None:
+    """Nothing, where there is no execution, it was given back, or is over already."""
+    fence = run(store)
+    first, second, third = (ask(store, name) for name in ("m1", "m2", "m3"))
+    version = store.events.stream_version(AGENT)
+    assert end(steps, store, fence, first, Reply("m1", 1)) is None
+    assert store.checkpoints.load(AGENT, "msg:m1") is None
+    assert store.events.stream_version(AGENT) == version
+    steps.open(fence, "msg:m2")
+    steps.close(fence, "msg:m2", completed=False)
+    assert end(steps, store, fence, second, Reply("m2", 1)) is None
+    given_back = store.checkpoints.load(AGENT, "msg:m2")
+    assert given_back is not None
+    assert given_back.state is S.READY
+    steps.open(fence, "msg:m3")
+    with pytest.raises(FencedError):
+        end(steps, store, "7|other", third, Reply("m3", 1))
+    held = store.checkpoints.load(AGENT, "msg:m3")
+    assert held is not None
+    assert held.state is S.RUNNING
+    assert [one.message_id for one in store.inbox(AGENT)] == ["m3"]
+
+
+def test_finished_executions_of_messages_stay_listed_up_to_a_number(store: RedisStore, raw: redis.Redis) -> None:
+    """As those that ended by a move."""
+    fence = run(store)
+    listed = keys_of(store).executions(AGENT)
+    much_later = 4_000_000_000_000_000
+    raw.zadd(listed, {f"old-{n:04}": much_later - 1_000 + n for n in range(1_000)})
+    message = ask(store, "m1")
+    store.open_steps(AGENT, "msg:m1", fence=fence, op="o")
+    raw.zadd(listed, {"gone": 1})
+    store.reply(AGENT, fence, message, Reply("m1", 1), finishes="msg:m1")
+    assert raw.zcard(listed) == 1_000
+    assert raw.zscore(listed, "gone") is None

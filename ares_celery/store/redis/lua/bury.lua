@@ -1,4 +1,4 @@
--- Consumes a message that will not be handled to its end, and keeps it as a dead letter.
+-- Consumes a message that will not be handled to its end, keeps it as a dead letter, ends the execution of its steps.
 -- KEYS[1]  agent    hash    the record
 -- KEYS[2]  inbox    stream  messages that were not consumed yet
 -- KEYS[3]  message  hash    what is known of the message id
@@ -9,6 +9,8 @@
 -- KEYS[8]  counters hash    the namespace's counters, this shard's part
 -- KEYS[9]  events   stream  the agent's events, entry id <version>-0
 -- KEYS[10] feed     stream  pointers to new events
+-- KEYS[11] checkpoint hash the execution of the message; absent, as is the next one: it has none
+-- KEYS[12] executions zset ids of the agent's executions: +inf while unfinished, else when they are forgotten
 -- ARGV[1]  fence, demanded
 -- ARGV[2]  entry of KEYS[2]
 -- ARGV[3]  what a waiting caller gets, empty: nobody waits
@@ -23,6 +25,14 @@
 -- ARGV[12] event
 -- ARGV[13] its type
 -- ARGV[14] most entries of the feed
+-- ARGV[15] execution id; absent, as are the next ones: the message has no execution
+-- ARGV[16] seconds for which it is kept
+-- ARGV[17] most finished ones that stay listed
+-- ARGV[18] event that tells its end
+-- ARGV[19] type of the event
+-- ARGV[20] envelope as executions of messages are made
+-- ARGV[21] what becomes of that one, empty: it stays
+-- ARGV[22+] fields of the execution to set: name, value
 -- Reply: {'done'}, {'repeated'} or {'fenced'}.
 
 local record = redis.call('HMGET', KEYS[1], 'fence', 'version')
@@ -73,4 +83,29 @@ if (type(held) == 'table' and held.ok or held) == 'hash' then
   end
 end
 redis.call('EXPIRE', KEYS[3], ARGV[4])
+if #ARGV > 14 then
+  -- In this very write, as nobody would go on with it: the message is gone.
+  local execution = redis.call('HMGET', KEYS[11], 'fence', 'revision', 'envelope')
+  if execution[1] == ARGV[1] then
+    local revision = string.format('%.0f', tonumber(execution[2]) + 1)
+    redis.call('HSET', KEYS[11], 'revision', revision, 'op', 'answer', 'changed_at', now, unpack(ARGV, 22))
+    redis.call('HDEL', KEYS[11], 'fence')
+    if ARGV[21] ~= '' and execution[3] == ARGV[20] then
+      redis.call('HSET', KEYS[11], 'envelope', ARGV[21])
+    end
+    redis.call('EXPIRE', KEYS[11], ARGV[16])
+    local ends = string.format('%.0f', tonumber(now) + tonumber(ARGV[16]) * 1000000)
+    redis.call('ZADD', KEYS[12], ends, ARGV[15])
+    redis.call('ZREMRANGEBYSCORE', KEYS[12], '-inf', now)
+    local unfinished = redis.call('ZCOUNT', KEYS[12], '+inf', '+inf')
+    local surplus = redis.call('ZCARD', KEYS[12]) - unfinished - tonumber(ARGV[17])
+    if surplus > 0 then
+      redis.call('ZREMRANGEBYRANK', KEYS[12], 0, surplus - 1)
+    end
+    version = string.format('%.0f', tonumber(version) + 1)
+    redis.call('XADD', KEYS[9], version .. '-0', 'd', ARGV[18], 't', now)
+    redis.call('XADD', KEYS[10], 'MAXLEN', '~', ARGV[14], '*', 'e', ARGV[6] .. '|' .. version .. '|' .. ARGV[19])
+    redis.call('HSET', KEYS[1], 'version', version, 'executions', string.format('%.0f', unfinished))
+  end
+end
 return {'done'}

@@ -48,6 +48,7 @@ from ares_celery.store.redis import (
     summary_calls,
 )
 from ares_celery.store.redis.call import Call
+from ares_celery.store.redis.finishing import finish
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.namespace_calls import StoredRuntime
 from ares_celery.store.redis.scripts import SCRIPT_NAMES, Scripts
@@ -167,9 +168,12 @@ def calls_of_forks() -> Iterator[Call[Any]]:
 def calls_of_messages(message: InboxMessage) -> Iterator[Call[Any]]:
     """Those about messages, their answers and what became of them."""
     (event,) = encode_events(AGENT, [NewEvent("message.dead_lettered", {})], epoch=1, limit=1000)
-    burial = letter_calls.Burial(message, DeadReason.POISON, "it died", Reply("m1", error={"code": "x"}), event)
+    end = finish(AGENT, "msg:m1", fence="1|t", error={"code": "x"}, retention=timedelta(1))
+    burial = letter_calls.Burial(message, DeadReason.POISON, "it died", Reply("m1", error={"code": "x"}), event, end)
     yield mailbox_calls.send(KEYS, agent_id=AGENT, message=mailbox_calls.Outgoing("m1", 1), limit=10, most=10)
-    yield mailbox_calls.reply(KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"), limit=100)
+    yield mailbox_calls.reply(
+        KEYS, agent_id=AGENT, fence="1|t", message=message, answer=Reply("m1"), limit=100, finish=end
+    )
     yield mailbox_calls.look(KEYS, agent_id=AGENT, message_id="m1")
     yield mailbox_calls.take(KEYS, agent_id=AGENT, fence="1|t", after="", limit=1, begin=1)
     yield mailbox_calls.give_back(KEYS, agent_id=AGENT, fence="1|t", entries=["1-0"])

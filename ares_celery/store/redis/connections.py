@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import Empty
 from typing import Any, Final, Protocol
 
 import redis
@@ -13,9 +10,9 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from typing_extensions import override
 
 from ares_celery.errors import OperationNotSupportedError
+from ares_celery.store.redis.lean import LeanAsyncRedis, LeanPool, LeanRedis
 from ares_celery.store.redis.urls import StoreUrl, Topology, parse_store_url, redact
 
 __all__ = ["MOST_CONNECTIONS", "MOST_WAITING", "AsyncDriver", "Borrowed", "Connector", "Driver"]
@@ -94,140 +91,6 @@ class Borrowed:
 
     def close(self) -> None:
         """Leaves the driver to its owner."""
-
-
-class LeanPool(redis.BlockingConnectionPool):
-    """The stock pool, with a short way to a connection that stands: the stock one keeps clocks and counters each time.
-
-    Whatever is not in order goes the stock way: a connection to be made, a broken one, a pool that is used up.
-    """
-
-    def take(self) -> Any | None:  # noqa: ANN401 - the driver's connection
-        """A connection that is ready to send, to be given back; None when there is none at hand."""
-        stock: Any = self
-        stock._checkpid()  # noqa: SLF001 - a forked child must not use its parent's connections
-        try:
-            connection = stock.pool.get_nowait()
-        except Empty:
-            return None
-        ready = False
-        try:
-            ready = _is_ready(connection)
-        finally:
-            if not ready:
-                self.give_back(connection)
-        return connection if ready else None
-
-    def give_back(self, connection: Any) -> None:  # noqa: ANN401 - the driver's connection
-        """Ends the use of a connection that was taken, broken or not."""
-        stock: Any = self
-        stock.pool.put_nowait(connection)
-
-
-def _is_ready(connection: Any) -> bool:  # noqa: ANN401 - the driver's connection, or None where one is to be made
-    """It is connected, nobody left an answer unread, and the server has not hung up."""
-    if connection is None or connection._sock is None:  # noqa: SLF001 - the driver has no question for it
-        return False
-    try:
-        return not connection.can_read()
-    except (redis.ConnectionError, redis.TimeoutError, OSError):
-        return False
-
-
-class LeanRedis(redis.Redis):
-    """redis-py's client without what it wraps around each command (retries, metrics, callbacks), for the hot calls.
-
-    What is left costs an append a fifth less; errors, timeouts and health checks are the connection's own.
-    """
-
-    @override
-    def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Sends a command and returns its answer."""
-        pool: Any = self.connection_pool
-        connection = pool.take() if args[0] in _HOT and isinstance(pool, LeanPool) else None
-        if connection is None:
-            stock: Any = super()
-            return stock.execute_command(*args, **options)
-        try:
-            connection.send_command(*args)
-            return connection.read_response()
-        finally:
-            pool.give_back(connection)
-
-    def execute_pair(self, first: Sequence[Any], second: Sequence[Any], accept: Callable[[Any], None]) -> Any:  # noqa: ANN401 - as above
-        """Sends two commands in one write; returns the second's answer, if ``accept`` raises nothing for the first's.
-
-        Where it does, the second may still wait on the server: its connection is given up.
-        """
-        pool: Any = self.connection_pool
-        connection = pool.take() if isinstance(pool, LeanPool) else None
-        if connection is None:
-            accept(self.execute_command(*first))
-            return self.execute_command(*second)
-        try:
-            connection.send_packed_command(connection.pack_commands([first, second]))
-            try:
-                accept(connection.read_response())
-            except BaseException:
-                connection.disconnect()
-                raise
-            return connection.read_response()
-        finally:
-            pool.give_back(connection)
-
-
-class LeanAsyncRedis(redis.asyncio.Redis):
-    """The same for an event loop: a connection that stands is used without asking the pool's lock and the retries."""
-
-    @override
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Sends a command and returns its answer."""
-        pool: Any = self.connection_pool
-        connection = _standing(pool) if args[0] in _HOT else None
-        if connection is None:
-            stock: Any = super()
-            return await stock.execute_command(*args, **options)
-        try:
-            # Cut off in the middle, either closes the connection: no answer is left for the next command.
-            if not _written(connection, args):
-                await connection.send_command(*args)
-            return await connection.read_response()
-        finally:
-            await pool.release(connection)
-
-
-def _written(connection: Any, args: Sequence[Any]) -> bool:  # noqa: ANN401 - the driver's connection
-    """Hands a command to the socket at once, where it takes it whole; False: nothing was written, go the stock way.
-
-    The stock way puts each write on a task of its own, for its timeout, and so waits for another turn of the loop.
-    """
-    writer = connection._writer  # noqa: SLF001 - the driver has no question for it
-    if writer.transport.is_closing() or writer.transport.get_write_buffer_size():
-        return False
-    if asyncio.get_running_loop().time() > connection.next_health_check > 0:
-        return False
-    writer.writelines(connection.pack_command(*args))
-    return True
-
-
-def _standing(pool: Any) -> Any | None:  # noqa: ANN401 - the driver's pool and connection
-    """A free connection of a pool that is connected, with nothing left unread; None goes the stock way."""
-    if type(pool) is not redis.asyncio.BlockingConnectionPool:
-        return None
-    stock: Any = pool
-    free: Any = getattr(stock, "_available_connections", None)
-    if not free:
-        return None
-    reader = getattr(free[-1], "_reader", None)
-    if reader is None or reader.at_eof() or getattr(reader, "_buffer", True):
-        return None
-    connection = free.pop()
-    stock._in_use_connections.add(connection)  # noqa: SLF001 - the driver has no question for it
-    return connection
-
-
-#: Commands whose answers we read as they come: scripts, and pages of a stream.
-_HOT: Final = frozenset({"EVALSHA", "XRANGE", "XREVRANGE"})
 
 
 @dataclass(frozen=True, slots=True)

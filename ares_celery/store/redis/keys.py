@@ -142,7 +142,7 @@ class Keys:
         return self._of("handling", agent_id)
 
     def rest(self, agent_id: str) -> str:
-        """Stream with a TTL: marks that the agent came to rest, one entry, for those who wait for its answer."""
+        """Stream with a TTL: the mark of an agent at rest, for those who wait for its answer; gone when it starts."""
         return self._of("rest", agent_id)
 
     # -- one of each supervision group, in its home shard: that of its name -------------------------------------------

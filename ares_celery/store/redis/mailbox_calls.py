@@ -144,7 +144,7 @@ def _parse_send(agent_id: AgentId, message_id: str, most: int, answer: Sequence[
             used = _USES.get(kind.decode(), kind.decode())
             problem = f"{used}, with another body" if what == b"body" else used
             raise MessageIdReusedError(agent_id=agent_id, message_id=message_id, problem=problem)
-        case [b"full"]:
+        case [b"full", *_]:
             raise MailboxFullError(agent_id=agent_id, limit=most)
         case _:
             raise resting("send", agent_id, answer)

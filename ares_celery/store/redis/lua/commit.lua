@@ -11,7 +11,7 @@
 -- KEYS[10] left       zset    index of the state before
 -- KEYS[11] entered    zset    index of the state after
 -- KEYS[12] audit      stream  who asked for what, and why
--- KEYS[13] rest       stream  marks that the agent came to rest, the last one, for those who wait for its answer
+-- KEYS[13] rest       stream  a mark that the agent has come to rest, for those who wait for its answer
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision, empty: the agent must not exist
 -- ARGV[3]  demanded epoch, as a string
@@ -107,6 +107,9 @@ if ARGV[14] ~= '' then
   redis.call('XADD', KEYS[13], 'MAXLEN', 1, '*', 's', '')
   redis.call('EXPIRE', KEYS[13], 60)
   redis.call('PUBLISH', ARGV[14], ARGV[1])
+elseif ARGV[11] == '1' then
+  -- Whoever asks from now on waits for an answer, not for news of the past.
+  redis.call('DEL', KEYS[13])
 end
 
 local hosted = take_list(1)

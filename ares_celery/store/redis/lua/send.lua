@@ -17,7 +17,8 @@
 -- ARGV[10] channel on which the caller waits, empty: it looks itself
 -- ARGV[11] most bytes of a message that the hint itself carries
 -- Reply: {'done'}, {'repeated'}, {'reused', kind, 'body' | 'kind'}, {'missing'}, {'state', state, cause, reason} or
---        {'full'}.
+--        {'full', how many messages wait}. None but the first is as short as that: see connections.py, which waits for
+--        more bytes than it has.
 
 local record = redis.call('HMGET', KEYS[1], 'state', 'created_at', 'owner_identity', 'fence', 'cause', 'reason')
 local state = record[1]
@@ -52,7 +53,7 @@ if state == 'registered' or state == 'stopped' or state == 'completed' or state 
 end
 local waiting = redis.call('XLEN', KEYS[2])
 if waiting >= tonumber(ARGV[6]) then
-  return {'full'}
+  return {'full', waiting}
 end
 local wants = ARGV[4] == 'send' and '0' or '1'
 local entry = redis.call('XADD', KEYS[2], '*', 'm', ARGV[2], 'b', ARGV[3], 'r', wants, 't', now, 'k', ARGV[4])

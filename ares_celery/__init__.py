@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from ares_celery.agents.children import ChildHandle, SyncChildHandle
     from ares_celery.agents.context import AgentContext, SyncAgentContext
     from ares_celery.agents.contract import (
         Agent,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         BudgetExceededError,
         ChaosDisabledError,
         CheckpointSchemaVersionError,
+        ChildLimitError,
         DagRefusedError,
         DidNotHappenError,
         DuplicatePluginError,
@@ -212,6 +214,8 @@ __all__ = [  # noqa: RUF022 - grouped by use
     # Shared by the agents of a process
     "MCPHandle",
     "SyncMCPHandle",
+    "ChildHandle",
+    "SyncChildHandle",
     "ToolCall",
     "mcp_server",
     "override_mcp",
@@ -322,6 +326,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "BudgetExceededError",
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
+    "ChildLimitError",
     "DagRefusedError",
     "DidNotHappenError",
     "DuplicatePluginError",
@@ -421,6 +426,7 @@ _HOMES: Final = {
     "ares_celery.agents.mcp_servers": ("mcp_server", "override_mcp"),
     "ares_celery.agents.registry": ("agent",),
     "ares_celery.agents.resources": ("override_resource", "worker_resource"),
+    "ares_celery.agents.children": ("ChildHandle", "SyncChildHandle"),
     "ares_celery.agents.sharing": ("MCPHandle", "SyncMCPHandle", "ToolCall"),
     "ares_celery.agents.tools": ("override_tool", "tool"),
     "ares_celery.agents.upcasting": ("upcaster",),

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, cast, get_args
 from typing_extensions import override
 
 from ares_celery.agents.registry import REGISTRY, Registry
-from ares_celery.agents.specs import out_of_reach, parse_spec, spec_of, takes_id
+from ares_celery.agents.specs import check_type, out_of_reach, parse_spec, spec_of, takes_id
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -24,7 +24,6 @@ from ares_celery.errors import (
     NilFactoryError,
     RuntimeAlreadyStartedError,
     RuntimePermissionError,
-    UnknownAgentTypeError,
     WaitTimeoutError,
 )
 from ares_celery.ids import AgentId, Epoch, check_agent_id
@@ -46,6 +45,7 @@ from ares_celery.runtime.state_access import StateAccess
 from ares_celery.runtime.stream_care import StreamCare
 from ares_celery.runtime.waiting import RESTING, STARTED, Wait
 from ares_celery.store.base import EventStore, SnapshotStore
+from ares_celery.supervision.children import Children
 from ares_celery.supervision.killing import kill_hosting_process
 from ares_celery.supervision.overview import NamespaceOverview
 from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime, stop_runtime
@@ -56,7 +56,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class CoreManager(
-    StreamCare, Forks, Administration, Groups, StateAccess, NamespaceOverview, AgentMessages, AgentQueries
+    StreamCare, Forks, Administration, Groups, StateAccess, NamespaceOverview, Children, AgentMessages, AgentQueries
 ):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 
@@ -248,7 +248,7 @@ class CoreManager(
         actor: str = "",
         op: str = "",
     ) -> None:
-        """Wants an agent not to run, whatever restarts. A stopped one: no effect.
+        """Wants an agent not to run, whatever restarts, nor any that it has spawned. A stopped one: no effect.
 
         Args:
             agent_id: Which agent.
@@ -267,7 +267,7 @@ class CoreManager(
         checked = check_agent_id(agent_id)
         limit = None if timeout is None else check_timeout(timeout)
         who = actor or me()
-        self._apply(checked, commands.Stop(reason=reason, actor=who, force=force), op)
+        self._take_along(self._apply(checked, commands.Stop(reason=reason, actor=who, force=force), op))
         if not wait:
             return
         try:
@@ -438,13 +438,4 @@ class CoreManager(
     def _check_type(self, spec: AgentSpec, *, values: bool = True) -> None:
         """Refuses a type that neither this process nor any worker knows, and a config that cannot fit."""
         self._check_group(spec)
-        own = self._registry.find(spec.type)
-        if own is not None:
-            own.check_config(spec, values=values)
-            return
-        known = self._ports.store.known_types()
-        if not known:
-            return
-        if spec.type not in known:
-            raise UnknownAgentTypeError(type=spec.type, known=sorted(known))
-        Registry.check_described(known[spec.type], spec, values=values)
+        check_type(spec, self._registry, self._ports.store.known_types, values=values)

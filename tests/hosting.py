@@ -48,6 +48,7 @@ class Runtime:
         self, url: str, namespace: str, *, bus: PluginBus | None = None, hints: bool = False, **settings: Any
     ) -> None:
         config = RuntimeConfig.parse({**FAST, **settings})
+        self.url = url
         self.store: RedisStore = open_store(ProcessSettings(redis_url=url, namespace=namespace), config)
         self.config = self.store.config
         self.registry = Registry()

@@ -14,6 +14,7 @@ OWNED_KINDS: dict[str, str] = {
     "audit": "bounded by length and age",
     "budget": "a field for each member of the agent's tree; delete_agent removes it",
     "checkpoint": "ends by its TTL once finished; delete_agent removes the unfinished ones",
+    "children": "bounded in length; delete_agent removes it",
     "clock": "the namespace itself",
     "config": "the namespace itself",
     "counters": "bounded by the kinds of counters",

@@ -29,6 +29,7 @@ CHAPTERS: Final[tuple[tuple[str, tuple[Operation, ...]], ...]] = (
         (
             Operation.REGISTER,
             Operation.START,
+            Operation.SPAWN,
             Operation.STOP,
             Operation.PAUSE,
             Operation.RESUME,
@@ -74,6 +75,13 @@ CHAPTERS: Final[tuple[tuple[str, tuple[Operation, ...]], ...]] = (
             Operation.GROUP_GO,
             Operation.GROUP_PARK,
             Operation.GROUP_DUE,
+        ),
+    ),
+    (
+        "What it has to do with those that it spawned",
+        (
+            Operation.CHILDREN_DUE,
+            Operation.REPORT_DUE,
         ),
     ),
 )

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Literal, Protocol
 
+from ares_celery.agents.children import Spawning, SyncSpawning
 from ares_celery.agents.sharing import Sharing, SyncSharing
 from ares_celery.model.event import Event
 
@@ -70,7 +71,7 @@ class ContextInfo(Protocol):
         ...
 
 
-class AgentContext(ContextInfo, Sharing, Protocol):
+class AgentContext(ContextInfo, Sharing, Spawning, Protocol):
     """The context of an agent whose methods are ``async``.
 
     Every call waits while the store is away, and raises FencedSignal (not an Exception) once the incarnation is over.
@@ -142,7 +143,7 @@ class AgentContext(ContextInfo, Sharing, Protocol):
         ...
 
 
-class SyncAgentContext(ContextInfo, SyncSharing, Protocol):
+class SyncAgentContext(ContextInfo, SyncSharing, SyncSpawning, Protocol):
     """The context of an agent whose methods are plain; the same names. Messages are handed over at its calls."""
 
     def emit(

@@ -20,7 +20,7 @@ from ares_celery.errors import (
 from ares_celery.ids import check_agent_id
 from ares_celery.model.agent import AgentSpec, refused_spec
 
-__all__ = ["LARGEST_SPEC", "out_of_reach", "parse_spec", "spec_of", "takes_id"]
+__all__ = ["LARGEST_SPEC", "check_type", "out_of_reach", "parse_spec", "spec_of", "takes_id"]
 
 #: Bytes of a spec as JSON: it is read with each decision about its agent.
 LARGEST_SPEC: Final = 1 << 20
@@ -115,6 +115,32 @@ def spec_of(agent: object, factory: Callable[..., Any] | None, registry: Registr
     elif kind is None or not known:
         raise NilFactoryError(agent_id=agent_id)
     return parse_spec({"id": agent_id, "type": kind, "config": dict(getattr(given, "config", None) or {})})
+
+
+def check_type(
+    spec: AgentSpec, registry: Registry, known_types: Callable[[], Mapping[str, Any]], *, values: bool = True
+) -> None:
+    """Refuses a type that neither this process nor any worker knows, and a config that cannot fit.
+
+    Args:
+        spec: Names the type.
+        registry: The types of this process.
+        known_types: Gives those that workers have reported; asked for when this process does not know the type.
+        values: The config's values are held against the constructor's annotations, too.
+
+    Raises:
+        UnknownAgentTypeError, InvalidConfigError.
+    """
+    own = registry.find(spec.type)
+    if own is not None:
+        own.check_config(spec, values=values)
+        return
+    known = known_types()
+    if not known:
+        return
+    if spec.type not in known:
+        raise UnknownAgentTypeError(type=spec.type, known=sorted(known))
+    Registry.check_described(known[spec.type], spec, values=values)
 
 
 def takes_id(factory: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,6 +35,10 @@ class AsyncQueries:
         """All agents, stopped ones included, or those in some states or of one type; sorted by id."""
         return await self._calls.run(self._calls.core.list_agents, states=states, type=type)
 
+    async def children(self, agent_id: str) -> list[AgentInfo]:
+        """The agents that this one has spawned; see :meth:`Manager.children`."""
+        return await self._calls.run(self._calls.core.children, agent_id)
+
     async def wait_for(
         self,
         agent_id: str,

@@ -149,6 +149,7 @@ CONTROLS: Final = (
     Control("get_agent", f"{_INFO} or null"),
     Control("get_agent_info", f"{_INFO} or null"),
     Control("list_agents", f"list of {_INFO}"),
+    Control("children", f"list of {_INFO}"),
     Control("wait_for", f'{_INFO}, or `{{"pending": agent_id, "state": …}}`: ask again', {}, calls.wait_for, _wait_for),
     Control("stats", "`RuntimeStats`; `uptime` as an ISO 8601 duration"),
     Control("audit", "list of `AuditEntry`", {}, calls.audit, _audit),

@@ -27,16 +27,21 @@ _VERSION_WIDTH: Final = 7
 @click.command()
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only agents in this state; may be repeated.")
 @click.option("--type", "agent_type", help="Only agents of this type.")
+@click.option("--parent", metavar="ID", help="Only agents that this one has spawned.")
 @output_option
 @pass_session
-def ls(session: Session, states: tuple[str, ...], agent_type: str | None, output: str) -> None:
+def ls(session: Session, states: tuple[str, ...], agent_type: str | None, parent: str | None, output: str) -> None:
     """List all agents, stopped ones included."""
     from ares_celery.model.agent import AgentState
 
     known = [state.value for state in AgentState]
     if unknown := [state for state in states if state not in known]:
         raise click.BadParameter(f"{unknown[0]!r} is no state; there are {', '.join(known)}", param_hint="--state")
-    found = session.manager.list_agents(states=states or None, type=agent_type)
+    if parent is None:
+        found = session.manager.list_agents(states=states or None, type=agent_type)
+    else:
+        spawned = (info for info in session.manager.children(parent) if agent_type in (None, info.type))
+        found = [info for info in spawned if not states or info.state.value in states]
     if output == "json":
         print_json(found)
         return

@@ -35,6 +35,7 @@ from ares_celery.errors.executions import (
     InvalidExecutionIdError,
     UnreadableCheckpointError,
 )
+from ares_celery.errors.family import ChildLimitError
 from ares_celery.errors.forks import AgentForkingError, ForkVersionError
 from ares_celery.errors.messages import (
     MailboxFullError,
@@ -52,6 +53,7 @@ from ares_celery.errors.plugins import (
     PluginNotFoundError,
     PluginTimeoutError,
 )
+from ares_celery.errors.runtime_state import RuntimeAlreadyStartedError, RuntimePermissionError, RuntimeStoppedError
 from ares_celery.errors.shared import (
     LLMUnavailableError,
     MCPConnectionLostError,
@@ -107,6 +109,7 @@ __all__ = [
     "BudgetExceededError",
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
+    "ChildLimitError",
     "DagRefusedError",
     "DidNotHappenError",
     "DuplicatePluginError",
@@ -227,27 +230,6 @@ class AgentAlreadyRegisteredError(AresError):
         "agent {agent_id!r} exists and is meant to be {desired} (state {state}); pass if_exists='return', 'restart' or "
         "'update', or stop it first"
     )
-
-
-class RuntimeStoppedError(AresError):
-    """The namespace's runtime is stopped; nothing starts until `start()`."""
-
-    code = "runtime_stopped"
-    template = "the runtime of namespace {namespace!r} is {state}; call start() or `ares runtime start` first"
-
-
-class RuntimePermissionError(AresError):
-    """This handle may not start or stop the whole runtime."""
-
-    code = "runtime_permission"
-    template = "a handle made by connect() may not {operation} the runtime; use Manager.from_env() for that"
-
-
-class RuntimeAlreadyStartedError(AresError):
-    """`start()` was called a second time on one handle."""
-
-    code = "runtime_already_started"
-    template = "this handle has started the runtime already; call stop() before start()"
 
 
 class AgentNotRunningError(AresError):

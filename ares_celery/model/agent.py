@@ -22,6 +22,7 @@ from pydantic import (
 
 from ares_celery.errors import InvalidAgentIdError, InvalidConfigError
 from ares_celery.ids import AgentId, Epoch, Instant, Version, check_agent_id, invalid_agent_id
+from ares_celery.model.birth import Birth
 from ares_celery.model.budget import Limits, Spending, Spent, check_budget
 from ares_celery.model.durations import OptionalDuration
 from ares_celery.model.waits import Waiting
@@ -344,6 +345,12 @@ class AgentRecord:
     forked_from: str = ""
     #: ``<version>|<copied>`` while a fork's history is copied up to that version; nothing of it may start meanwhile.
     forking: str = ""
+    #: How it came to be, when another agent spawned it.
+    birth: Birth | None = None
+    #: Agents that it spawned, and times that it was started and stopped; the first is counted by the store.
+    children: int = 0
+    starts: int = 0
+    stops: int = 0
 
     @property
     def id(self) -> AgentId:
@@ -386,6 +393,8 @@ class AgentInfo(BaseModel):
     worker: str | None
     queue: str | None
     group: str | None = None
+    #: The agent that spawned it.
+    parent: str | None = None
     reason: str
     actor: str
     cause: str

@@ -18,6 +18,7 @@ _ASKED: Final = frozenset(
     {
         Operation.REGISTER,
         Operation.START,
+        Operation.SPAWN,
         Operation.STOP,
         Operation.PAUSE,
         Operation.RESUME,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model.agent import AgentSpec, Owner
+from ares_celery.model.birth import Birth
 from ares_celery.model.event import EventType
 from ares_celery.model.fork import ForkOrigin
 from ares_celery.model.restart import DeathCause, Suspicion
@@ -41,6 +43,7 @@ __all__ = [
     "Restart",
     "Restore",
     "Resume",
+    "Spawn",
     "Start",
     "Stop",
     "Unpark",
@@ -56,6 +59,7 @@ class Operation(StrEnum):
 
     REGISTER = "register"
     START = "start"
+    SPAWN = "spawn"
     STOP = "stop"
     PAUSE = "pause"
     RESUME = "resume"
@@ -86,6 +90,8 @@ class Operation(StrEnum):
     GROUP_DUE = "group_due"
     FORK = "fork"
     FORK_DONE = "fork_done"
+    CHILDREN_DUE = "children_due"
+    REPORT_DUE = "report_due"
 
 
 class Deadline(StrEnum):
@@ -101,6 +107,10 @@ class Deadline(StrEnum):
     RECONCILE = "reconcile"
     #: An agent's news for its group, on the way to the group's home shard; or the group's own next step.
     GROUP = "group"
+    #: What an agent's stop asks of those that it spawned; for one just spawned: whether its parent was stopped.
+    CHILDREN = "children"
+    #: What became of an agent, on its way to the parent's inbox.
+    REPORT = "report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,24 @@ class Start(Command):
     operation: ClassVar = Operation.START
     spec: AgentSpec | None = None
     if_exists: IfExists = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn(Command):
+    """Another agent wants it to run; made when it does not exist, started again when it rests.
+
+    Attributes:
+        spec: Of the child; names the parent.
+        birth: How it comes to be.
+        root: The topmost ancestor.
+        stillborn: The parent is asked to stop: it is made, and does not run.
+    """
+
+    operation: ClassVar = Operation.SPAWN
+    spec: AgentSpec | None = None
+    birth: Birth | None = None
+    root: str = ""
+    stillborn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +402,10 @@ class DeadlineDue(Command):
     suspicion: Suspicion = Suspicion.NONE
     #: For a nudge: its queue holds messages enough, so it is looked at again later and nothing is sent.
     crowded: bool = False
+    #: For what takes several looks: in how long the next one is due; None = all is done.
+    again: timedelta | None = None
+    #: For a report: why nobody gets it.
+    dropped: str = ""
 
 
 @dataclass(frozen=True, slots=True)

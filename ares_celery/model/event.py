@@ -60,6 +60,8 @@ class EventType(StrEnum):
     AGENT_EXHAUSTED = "agent.exhausted"
     AGENT_PARKED = "agent.parked"
     BUDGET_EXCEEDED = "budget.exceeded"
+    CHILD_SPAWNED = "child.spawned"
+    CHILD_REPORT_DROPPED = "child.report_dropped"
     FAILOVER_TRIGGERED = "failover.triggered"
     FAILOVER_COMPLETED = "failover.completed"
     FAILOVER_FAILED = "failover.failed"

@@ -50,7 +50,7 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             **_AGENT_ID,
             **_TYPE,
             **_INCARNATION,
-            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group` …",
+            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group`, `spawn` …",
         },
     ),
     EventType.AGENT_STOPPED: EventFacts(
@@ -58,8 +58,8 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         "whoever found its end: the hosting process, the sweep, a manager",
         {
             **_AGENT_ID,
-            "reason": "`explicit_stop`, `pause`, `restart`, `restore`, `shutdown`, `drain`, `group`, or what a death "
-            "was like",
+            "reason": "`explicit_stop`, `pause`, `restart`, `restore`, `shutdown`, `drain`, `group`, `parent_stopped`, "
+            "or what a death was like",
             "detail": "which death its group restarts for; only with reason `group`",
             "auto_restore": "it died and, when true, is brought back; absent after an end in order",
             "cause": "the class of a death: crash, lost, hung …; absent after an end in order",
@@ -99,6 +99,26 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             "spent": "how much of it; dollars for usd",
             "limit": "how much of it there is",
             "whose": "the agent whose budget it is: itself, or the one at the top of its tree",
+        },
+    ),
+    EventType.CHILD_SPAWNED: EventFacts(
+        "The agent has spawned another one, which is listed as its child from now on.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            **_INCARNATION,
+            "child": "id of the other one",
+            "type": "its type",
+        },
+    ),
+    EventType.CHILD_REPORT_DROPPED: EventFacts(
+        "What became of this agent could not be told to the parent that spawned it, which is gone or at rest.",
+        "the sweep",
+        {
+            **_AGENT_ID,
+            "parent": "id of the parent",
+            "state": "where this agent came to: completed, parked or stopped",
+            "reason": "why the parent was not told",
         },
     ),
     EventType.FAILOVER_TRIGGERED: EventFacts(

@@ -31,6 +31,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         worker=record.owner.worker if record.owner and record.hosted else None,
         queue=record.spec.queue,
         group=record.spec.group,
+        parent=record.spec.parent,
         reason=record.reason,
         actor=record.actor,
         cause=record.cause,

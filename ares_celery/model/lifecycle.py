@@ -14,6 +14,7 @@ from ares_celery.errors import AgentNotFoundError, FencedError
 from ares_celery.ids import Instant
 from ares_celery.model import command as commands
 from ares_celery.model import rules_asked as asked
+from ares_celery.model import rules_family as family
 from ares_celery.model import rules_fork as forks
 from ares_celery.model import rules_found as found
 from ares_celery.model import rules_group as grouped
@@ -83,6 +84,11 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         ((S.RESURRECTING,), asked.start, (_SAME, S.STOPPING, S.STARTING)),
         (_ASLEEP, asked.start, (_SAME, S.STARTING)),
         ((S.PARKED,), asked.refuse_parked, _STAY),
+    ),
+    O.SPAWN: _cells(
+        (_IDLE, family.spawn, (_SAME, *_BEGUN)),
+        ((S.COMPLETED,), family.spawn, (_SAME, S.STARTING)),
+        ((*_LIVE, *_ASLEEP, S.PARKED), family.spawn, _STAY),
     ),
     O.STOP: _cells(
         (_LIVE, asked.stop_hosted, (S.STOPPING, S.STOPPED)),
@@ -213,6 +219,8 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         ((S.REGISTERED,), forks.fork_done, (_SAME, S.STARTING)),
         ((*_LIVE, S.STOPPED, *_ASLEEP, *_OVER), asked.nothing, _STAY),
     ),
+    O.CHILDREN_DUE: _cells((tuple(S), family.children_due, _STAY)),
+    O.REPORT_DUE: _cells((tuple(S), family.report_due, _STAY)),
 }
 
 _DUE: Final[Mapping[Deadline, Operation]] = {
@@ -225,12 +233,15 @@ _DUE: Final[Mapping[Deadline, Operation]] = {
     Deadline.APPROVAL: O.WAIT_DUE,
     Deadline.RECONCILE: O.RECONCILE,
     Deadline.GROUP: O.GROUP_DUE,
+    Deadline.CHILDREN: O.CHILDREN_DUE,
+    Deadline.REPORT: O.REPORT_DUE,
 }
 #: Operations that make an agent that does not exist.
 _BIRTHS: Final[Mapping[Operation, Handler]] = {
     O.REGISTER: asked.register,
     O.START: asked.start_new,
     O.FORK: forks.fork,
+    O.SPAWN: family.spawn_new,
 }
 #: Reports about an agent that was deleted: nothing to do, and no error.
 _LATE: Final = frozenset({O.OWNER_EXITED, O.RECONCILE})
@@ -264,6 +275,7 @@ def decide(situation: Situation, command: Command, *, agent_id: str = "") -> Pla
     if record is not None:
         forks.refuse_forking(record, operation)
         plan = _joining(TABLE[operation][record.state].handler(situation, command), situation.now)
+        plan = family.reporting(family.cascading(plan, situation), situation)
         if isinstance(command, commands.Fenced) and command.found:
             return _with_findings(plan, record, command.found)
         return _spent(plan, command.kind) if isinstance(command, commands.DeadlineDue) else plan

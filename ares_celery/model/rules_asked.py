@@ -76,9 +76,17 @@ def start(situation: Situation, command: Command) -> Plan:
     simply = (AgentState.REGISTERED, AgentState.STOPPED, AgentState.COMPLETED)
     if record.desired is not Desired.STOPPED and record.state not in simply:
         return _exists(situation, asked, record)
-    base = replace(
+    base = started_anew(record, asked.spec or record.spec, command)
+    if record.state is AgentState.STOPPING:
+        return Plan(command, record, base)
+    return launch(situation, command, renew(base, situation.now))
+
+
+def started_anew(record: AgentRecord, spec: AgentSpec, command: Command) -> AgentRecord:
+    """The record as somebody starts it: its state is kept, its counters begin at zero."""
+    return replace(
         record,
-        spec=asked.spec or record.spec,
+        spec=spec,
         desired=Desired.RUNNING,
         reason=command.reason,
         actor=command.actor or record.actor,
@@ -97,10 +105,8 @@ def start(situation: Situation, command: Command) -> Plan:
         woken_until=Instant(0),
         woken_sleeps=0,
         woken_at=Instant(0),
+        starts=record.starts + 1,
     )
-    if record.state is AgentState.STOPPING:
-        return Plan(command, record, base)
-    return launch(situation, command, renew(base, situation.now))
 
 
 def _exists(situation: Situation, asked: commands.Start, record: AgentRecord) -> Plan:
@@ -237,6 +243,7 @@ def restart(situation: Situation, command: Command) -> Plan:
         failures=0,
         start_reason="restart",
         result="",
+        starts=record.starts + (record.state is AgentState.COMPLETED),
     )
     return launch(situation, command, after, events=closing, counters={"manual_restarts": 1})
 

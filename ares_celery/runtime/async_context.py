@@ -22,10 +22,12 @@ from ares_celery.errors import (
     VersionConflictError,
 )
 from ares_celery.ids import Version, check_agent_id
+from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.nursery import AsyncChild, AsyncNursery
 from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.tool_calls import AsyncToolCall
@@ -159,6 +161,21 @@ class AsyncContext(BaseContext):
             if not is_repeated:
                 raise
         return sent
+
+    async def spawn(self, spec: AgentSpec, /, *, report: bool | None = None) -> AsyncChild:
+        """Starts another agent as this one's child."""
+        return await self._nursery.spawn(spec, report)
+
+    @cached_property
+    def _nursery(self) -> AsyncNursery:
+        return AsyncNursery(
+            self._incarnation,
+            self._agent,
+            self._clock,
+            persist=self._persist,
+            sleep=self.sleep,
+            read=self._store.read_record,
+        )
 
     async def settle(self) -> None:
         """A settled point: takes a snapshot when one is due. A failing one is logged and tried at the next point."""

@@ -14,7 +14,7 @@ import msgspec
 
 from ares_celery.agents.registry import Registry, colour_of
 from ares_celery.background import start_detached
-from ares_celery.clock import Clock, SystemClock, to_datetime
+from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import (
     AgentFailedError,
@@ -39,8 +39,9 @@ from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.drain_watch import end_in_order, watch_drain
 from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Parked, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
+from ares_celery.runtime.family import Family
 from ares_celery.runtime.ill_health import report_ill
-from ares_celery.runtime.incarnation import HostedSet, Incarnation
+from ares_celery.runtime.incarnation import HostedSet, Incarnation, facts_of
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.lease_keeper import LeaseKeeper
 from ares_celery.runtime.loop_store import close_loop, connect_store, open_on_loop
@@ -161,6 +162,7 @@ class ProcessHost:
             )
             return claimed
         incarnation = Incarnation(claimed.record, delivery.task_id, self._listener)
+        incarnation.family = Family(self._store, self._committer, self._registry)
         self._hosted.add(incarnation)
         try:
             if self._draining.is_set():
@@ -439,11 +441,4 @@ class ProcessHost:
         """The agent is not well, or hangs: asked to give up first, as its process lives."""
         report_ill(self._committer, incarnation, problem, cause, self._facts(incarnation))
 
-    def _facts(self, incarnation: Incarnation) -> dict[str, Any]:
-        return {
-            "agent_id": incarnation.agent_id,
-            "epoch": incarnation.record.epoch,
-            "incarnation": incarnation.record.incarnation,
-            "task_id": incarnation.task_id,
-            "since": to_datetime(incarnation.record.claimed_at).isoformat(),
-        }
+    _facts = staticmethod(facts_of)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ares_celery.agents.context import StoppingReason
+from ares_celery.clock import to_datetime
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request
 from ares_celery.model.command import Finding
+from ares_celery.runtime.family import Family
 from ares_celery.runtime.ports import EventListener
 from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 
-__all__ = ["Completion", "HostedSet", "Incarnation", "Parked"]
+__all__ = ["Completion", "HostedSet", "Incarnation", "Parked", "facts_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Incarnation:
         "agent_id",
         "completion",
         "doing",
+        "family",
         "fence",
         "inbox_hint",
         "last_version",
@@ -89,6 +92,8 @@ class Incarnation:
         self.completion: Completion | None = None
         #: Only a person can settle what was found: its agent is parked when it ends.
         self.parking: Parked | None = None
+        #: Who makes agents for it; None where nobody can.
+        self.family: Family | None = None
         #: Its own process commits its end: that its fence is gone is what was wanted.
         self.released = False
         #: Messages may wait in the inbox; set at the start, as nobody tells what came before.
@@ -181,6 +186,17 @@ class Incarnation:
     def _tell(self) -> None:
         if self._wake is not None:
             self._wake()
+
+
+def facts_of(incarnation: Incarnation) -> dict[str, Any]:
+    """What a line of the log carries about an incarnation."""
+    return {
+        "agent_id": incarnation.agent_id,
+        "epoch": incarnation.record.epoch,
+        "incarnation": incarnation.record.incarnation,
+        "task_id": incarnation.task_id,
+        "since": to_datetime(incarnation.record.claimed_at).isoformat(),
+    }
 
 
 class HostedSet:

@@ -23,10 +23,12 @@ from ares_celery.errors import (
     VersionConflictError,
 )
 from ares_celery.ids import Version, check_agent_id
+from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.budgets import SyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.nursery import SyncChild, SyncNursery
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.tool_calls import SyncToolCall
@@ -170,6 +172,21 @@ class SyncContext(BaseContext):
             if not is_repeated:
                 raise
         return sent
+
+    def spawn(self, spec: AgentSpec, /, *, report: bool | None = None) -> SyncChild:
+        """Starts another agent as this one's child."""
+        return self._nursery.spawn(spec, report)
+
+    @cached_property
+    def _nursery(self) -> SyncNursery:
+        return SyncNursery(
+            self._incarnation,
+            self._agent,
+            self._clock,
+            persist=self._persist,
+            sleep=self.sleep,
+            read=self._store.read_record,
+        )
 
     def settle(self) -> None:
         """A settled point: takes a snapshot when one is due. A failing one is logged and tried at the next point."""

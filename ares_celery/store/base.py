@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ares_celery.ids import AgentId, Epoch, Instant, Version
-from ares_celery.model.agent import AgentState, Owner, RuntimeState
+from ares_celery.model.agent import AgentRecord, AgentState, Owner, RuntimeState
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.store.administration import AuditStore, SettingsStore
 from ares_celery.store.budgets import AsyncBudgetStore, BudgetStore
+from ares_celery.store.family import FamilyStore
 from ares_celery.store.forks import ForkStore
 from ares_celery.store.groups import GroupStore
 from ares_celery.store.introspection import Introspection
@@ -265,6 +266,10 @@ class AsyncIncarnationStore(AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, 
         """See :meth:`Mailbox.send`."""
         ...
 
+    async def read_record(self, agent_id: AgentId) -> AgentRecord | None:
+        """See :meth:`FamilyStore.read_record`."""
+        ...
+
     async def read(self, stream_id: str, options: ReadOptions) -> tuple[Event, ...]:
         """See :meth:`EventStore.read`."""
         ...
@@ -386,6 +391,7 @@ class Store(
     SettingsStore,
     AuditStore,
     GroupStore,
+    FamilyStore,
     Introspection,
     ForkStore,
     Protocol,

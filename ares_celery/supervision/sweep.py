@@ -16,6 +16,7 @@ from ares_celery.model.command import Command, Deadline, DeadlineDue
 from ares_celery.runtime.commits import Committer
 from ares_celery.store.base import DueDeadline, DueShard, Store
 from ares_celery.supervision.contact import ContactWindow
+from ares_celery.supervision.families import FamilyKeeper
 from ares_celery.supervision.groups import LOOK, GroupKeeper
 from ares_celery.supervision.postponed import Postponed
 from ares_celery.supervision.queues import QueueRoom
@@ -45,6 +46,8 @@ _KNOWN: Final = frozenset(
         Deadline.APPROVAL,
         Deadline.RECONCILE,
         Deadline.GROUP,
+        Deadline.CHILDREN,
+        Deadline.REPORT,
     }
 )
 
@@ -113,6 +116,7 @@ class Sweeper:
         self._clock = clock or SystemClock()
         self._lost_hosts = LostHosts(store, config)
         self._groups = GroupKeeper(store, committer, config)
+        self._families = FamilyKeeper(store, committer)
         self._postponed = Postponed(self._clock)
         self._room = QueueRoom(store, committer.waiting, self._clock)
         self._page = _PAGE
@@ -163,7 +167,10 @@ class Sweeper:
         if deadline.agent_id == RUNTIME_MEMBER:
             self._copy_runtime(deadline, tally)
         elif deadline.kind is Deadline.GROUP:
-            self._keep_group(deadline, tally)
+            self._keep(self._groups, deadline, tally)
+            tally.group_steps += 1
+        elif deadline.kind in (Deadline.CHILDREN, Deadline.REPORT):
+            self._keep(self._families, deadline, tally)
         elif deadline.kind not in _KNOWN:
             tally.unknown += 1
             if self._postponed.is_ready(deadline):
@@ -267,23 +274,24 @@ class Sweeper:
         self._postponed.forget(deadline)
         tally.applied += 1
 
-    def _keep_group(self, deadline: DueDeadline, tally: _Tally) -> None:
-        """Carries news to a group, or walks it on; whatever goes wrong there keeps nobody else waiting."""
+    def _keep(self, keeper: GroupKeeper | FamilyKeeper, deadline: DueDeadline, tally: _Tally) -> None:
+        """Carries news to a group or a family, or walks it on; whatever goes wrong there keeps nobody else waiting."""
         if not self._postponed.is_ready(deadline):
             tally.failed += 1
             return
         try:
-            self._groups.handle(deadline)
+            keeper.handle(deadline)
         except StoreUnavailableError:
             raise
         except Exception:
             tally.failed += 1
             delay = self._postponed.put_off(deadline)
-            log.exception("group: the news of %s could not be applied; tried again in %s", deadline.agent_id, delay)
+            log.exception(
+                "%s: the news of %s could not be applied; tried again in %s", deadline.kind, deadline.agent_id, delay
+            )
             return
         self._postponed.forget(deadline)
         tally.applied += 1
-        tally.group_steps += 1
 
     def _note(self, server: Instant, sent: float) -> None:
         """Every answer is a contact, so that a long sweep breaks it as little as a short one."""

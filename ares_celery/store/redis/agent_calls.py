@@ -29,10 +29,11 @@ from ares_celery.store.base import (
 from ares_celery.store.redis.audit_calls import audit_words
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.event_calls import FEED_LENGTH
+from ares_celery.store.redis.family_calls import deleted_child
 from ares_celery.store.redis.keys import Keys, deadline_member
 from ares_celery.store.redis.letter_calls import letter_bounds
 from ares_celery.store.redis.records import Changes, changes, read_record
-from ares_celery.store.redis.replies import as_it_is, as_texts, instant, unknown_reply
+from ares_celery.store.redis.replies import as_texts, instant, unknown_reply
 from ares_celery.store.redis.stored_events import EncodedEvent, decode_entry
 from ares_celery.store.redis.stored_snapshots import decode_snapshot
 
@@ -41,13 +42,9 @@ __all__ = [
     "OUTCOME_TTL",
     "claim",
     "commit",
-    "count_state",
     "delete_agent",
     "due",
-    "hosted_by",
-    "list_state",
     "read_agent",
-    "read_counters",
     "read_state",
     "renew",
 ]
@@ -395,6 +392,7 @@ def delete_agent(
             keys.intents(agent_id),
             keys.executions(agent_id),
             keys.budget(agent_id),
+            keys.children(agent_id),
             *(keys.checkpoint(agent_id, execution_id) for execution_id in executions),
         ),
         args=(
@@ -405,6 +403,7 @@ def delete_agent(
             *audit_words(note),
             FEED_LENGTH,
             deadline_member(Deadline.GROUP, agent_id, record.spec.group) if record and record.spec.group else "",
+            deleted_child(record),
             keys.resting,
             *letter_bounds(),
             *(kind.value for kind in Deadline),
@@ -420,30 +419,3 @@ def _parse_delete(agent_id: AgentId, reply: Sequence[bytes]) -> None:
             raise CommitConflict(agent_id=agent_id, changed="revision")
         case _:
             raise unknown_reply("delete_agent", reply)
-
-
-def hosted_by(keys: Keys, *, shard: int, identity: str) -> Call[list[AgentId]]:
-    """Reads the agents of one shard that a process hosts: one range of a sorted set."""
-    return Call(
-        lambda reply: [AgentId(member.decode().rpartition("|")[2]) for member in reply],
-        # ``}`` is the character behind ``|``: the range holds what begins with the identity and its bar, nothing else.
-        args=("ZRANGEBYLEX", keys.hosts(shard), f"[{identity}|", f"({identity}}}"),
-    )
-
-
-def list_state(keys: Keys, *, shard: int, state: AgentState) -> Call[list[str]]:
-    """Reads the ids of one shard's agents in a state."""
-    return Call(as_texts, args=("ZRANGE", keys.state(shard, state), 0, -1))
-
-
-def count_state(keys: Keys, *, shard: int, state: AgentState) -> Call[int]:
-    """Counts one shard's agents in a state."""
-    return Call(as_it_is, args=("ZCARD", keys.state(shard, state)))
-
-
-def read_counters(keys: Keys, *, shard: int) -> Call[dict[str, int]]:
-    """Reads one shard's part of the counters."""
-    return Call(
-        lambda reply: {name.decode(): int(count) for name, count in reply.items()},
-        args=("HGETALL", keys.counters(shard)),
-    )

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId, Epoch, Instant, Version
-from ares_celery.model.agent import AgentState, Owner
+from ares_celery.model.agent import AgentRecord, AgentState, Owner
 from ares_celery.model.audit import AuditNote, note_of
 from ares_celery.model.plan import Plan
 from ares_celery.store.base import (
@@ -23,7 +23,7 @@ from ares_celery.store.base import (
     LeaseChange,
     Renewal,
 )
-from ares_celery.store.redis import agent_calls, checkpoint_calls
+from ares_celery.store.redis import agent_calls, checkpoint_calls, index_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.stored_events import encode_events, lifecycle_events
 
@@ -58,6 +58,10 @@ class RedisAgentStore(Part):
         if read.problem:
             raise UnreadableRecordError(agent_id=agent_id, problem=read.problem)
         return read
+
+    def read_record(self, agent_id: AgentId) -> AgentRecord | None:
+        """An agent as it is now; None when it does not exist."""
+        return self.read(agent_id).record
 
     def read_many(self, agent_ids: Sequence[AgentId]) -> list[AgentRead]:
         """Reads many agents; each read is atomic, all together are not."""
@@ -150,7 +154,7 @@ class RedisAgentStore(Part):
         """The agents whose last known host is this process, sorted."""
         keys = self._bound.keys
         found = self._bound.client.run_many(
-            agent_calls.hosted_by(keys, shard=shard, identity=identity) for shard in range(keys.shards)
+            index_calls.hosted_by(keys, shard=shard, identity=identity) for shard in range(keys.shards)
         )
         return sorted(agent_id for some in found for agent_id in some)
 
@@ -159,7 +163,7 @@ class RedisAgentStore(Part):
         keys = self._bound.keys
         wanted = tuple(AgentState) if states is None else tuple(dict.fromkeys(states))
         found = self._bound.client.run_many(
-            agent_calls.list_state(keys, shard=shard, state=state) for shard in range(keys.shards) for state in wanted
+            index_calls.list_state(keys, shard=shard, state=state) for shard in range(keys.shards) for state in wanted
         )
         # An agent that moved on between two of these reads may stand in both.
         return sorted({AgentId(agent_id) for some in found for agent_id in some})
@@ -169,7 +173,7 @@ class RedisAgentStore(Part):
         keys = self._bound.keys
         places = [(shard, state) for shard in range(keys.shards) for state in AgentState]
         counts = self._bound.client.run_many(
-            agent_calls.count_state(keys, shard=shard, state=state) for shard, state in places
+            index_calls.count_state(keys, shard=shard, state=state) for shard, state in places
         )
         total: Counter[AgentState] = Counter()
         for (_, state), count in zip(places, counts, strict=True):
@@ -181,7 +185,7 @@ class RedisAgentStore(Part):
         keys = self._bound.keys
         total: Counter[str] = Counter()
         for part in self._bound.client.run_many(
-            agent_calls.read_counters(keys, shard=shard) for shard in range(keys.shards)
+            index_calls.read_counters(keys, shard=shard) for shard in range(keys.shards)
         ):
             total.update(part)
         return dict(total)

@@ -16,7 +16,7 @@ from ares_celery.errors import AresError, EventGapError
 from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentState
 from ares_celery.model.event import Event, EventFilter
-from ares_celery.store.redis import agent_calls, event_calls, feed_calls
+from ares_celery.store.redis import event_calls, feed_calls, index_calls
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.cursors import CursorState
 from ares_celery.store.redis.feed_calls import FIRST_ID, Entry, FeedEnds, FeedId, Pointer
@@ -350,7 +350,7 @@ class Following:
         if self._wanted.streams is not None:
             return sorted(stream_id for stream_id in self._wanted.streams if keys.shard_of(stream_id) == shard)
         calls = [event_calls.list_streams(keys, shard=shard)]
-        calls += [agent_calls.list_state(keys, shard=shard, state=state) for state in AgentState]
+        calls += [index_calls.list_state(keys, shard=shard, state=state) for state in AgentState]
         return sorted({stream_id for some in (yield Ask(calls)) for stream_id in some})
 
     def _versions(self, stream_ids: Sequence[str]) -> Steps[list[int]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId, Instant, Version
+from ares_celery.model.agent import AgentRecord
 from ares_celery.model.event import Event, NewEvent, ReadOptions
-from ares_celery.store.redis import event_calls, mailbox_calls, namespace_calls, state_calls
+from ares_celery.store.redis import agent_calls, event_calls, mailbox_calls, namespace_calls, state_calls
 from ares_celery.store.redis.bound import Bound
 from ares_celery.store.redis.budgets import AsyncRedisBudgets, RedisBudgets
 from ares_celery.store.redis.call import Call
@@ -141,6 +143,13 @@ class AsyncRedisIncarnationStore(AsyncRedisHostMailbox, AsyncRedisStepStore, Asy
                 most=config.max_inbox,
             )
         )
+
+    async def read_record(self, agent_id: AgentId) -> AgentRecord | None:
+        """An agent as it is now; None when it does not exist."""
+        read = await self._client.run(agent_calls.read_agent(self._bound.keys, agent_id=agent_id, op=""))
+        if read.problem:
+            raise UnreadableRecordError(agent_id=agent_id, problem=read.problem)
+        return read.record
 
     async def read(self, stream_id: str, options: ReadOptions) -> tuple[Event, ...]:
         """Reads part of a stream by its bounds of versions, oldest first, in one round trip."""

@@ -145,6 +145,10 @@ class Keys:
         """Stream with a TTL: the mark of an agent at rest, for those who wait for its answer; gone when it starts."""
         return self._of("rest", agent_id)
 
+    def children(self, agent_id: str) -> str:
+        """Hash: the agents that it spawned, each with its number and the key of the call; bounded; delete_agent."""
+        return self._of("children", agent_id)
+
     # -- one of each supervision group, in its home shard: that of its name -------------------------------------------
 
     def group(self, name: str) -> str:

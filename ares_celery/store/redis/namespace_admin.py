@@ -9,7 +9,7 @@ from typing import Any, Final
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.agent import AgentState, RuntimeState
 from ares_celery.store.base import ClockStand, Rebased, RuntimeRead
-from ares_celery.store.redis import agent_calls, namespace_calls
+from ares_celery.store.redis import index_calls, namespace_calls
 from ares_celery.store.redis.bound import Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.namespace import reopen_namespace
@@ -128,7 +128,7 @@ class RedisNamespaceAdmin(Part):
 
     def _rebase(self, shard: int, stand: ClockStand) -> tuple[Rebased, ClockStand]:
         client, keys = self._bound.client, self._bound.keys
-        listed = client.run_many(agent_calls.list_state(keys, shard=shard, state=state) for state in AgentState)
+        listed = client.run_many(index_calls.list_state(keys, shard=shard, state=state) for state in AgentState)
         # An agent that moved on between two of these reads may stand in both.
         agent_ids = [AgentId(agent_id) for agent_id in dict.fromkeys(one for some in listed for one in some)]
         lease_ttl = self._bound.config.lease_ttl

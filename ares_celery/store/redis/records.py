@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from ares_celery.errors import UnreadableRecordError
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Held, Owner, Request
+from ares_celery.model.birth import Birth
 from ares_celery.model.budget import Limits, readable_budget
 from ares_celery.model.waits import Waiting
 from ares_celery.store.redis.json_values import decode_json
@@ -32,6 +33,7 @@ OWN_FIELDS: Final = frozenset(
         "step",
         "step_since",
         "decisions",
+        "children",
         "state_of",
         "state_schema",
         "state_saved",
@@ -86,6 +88,9 @@ _INTS: Final = (
     "shared_tokens",
     "shared_usd",
     "shared_steps",
+    "children",
+    "starts",
+    "stops",
 )
 _TEXTS: Final = (
     "fence",
@@ -129,6 +134,7 @@ def fields_of(record: AgentRecord) -> dict[str, str]:
         "charged_at": ",".join(map(str, record.charged_at)),
         "lost_together": ",".join(map(str, record.lost_together)),
         "deaths": ",".join(f"{cause}:{count}" for cause, count in record.deaths.items()),
+        "birth": _birth_text(record.birth) if record.birth else "",
         "owner_identity": record.owner.identity if record.owner else "",
         "owner_worker": record.owner.worker if record.owner else "",
         "owner_task_id": record.owner.task_id if record.owner else "",
@@ -232,11 +238,21 @@ def decode_record(fields: Mapping[str, str]) -> AgentRecord | None:
         waiting=Waiting.decode(fields.get("waiting", "")),
         failover="failover" in fields,
         begin_anew="begin_anew" in fields,
+        birth=_birth(fields["birth"]) if "birth" in fields else None,
         charged_at=_moments(fields.get("charged_at", "")),
         lost_together=_moments(fields.get("lost_together", "")),
         deaths=_counts(fields.get("deaths", "")),
         **values,
     )
+
+
+def _birth_text(birth: Birth) -> str:
+    return f"{birth.number}|{birth.stops}|{birth.starts}|{int(birth.reports)}|{birth.key}"
+
+
+def _birth(text: str) -> Birth:
+    number, stops, starts, reports, key = text.split("|", 4)
+    return Birth(key, int(number), int(stops), int(starts), reports == "1")
 
 
 def _moments(text: str) -> tuple[int, ...]:

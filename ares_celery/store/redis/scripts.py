@@ -19,6 +19,7 @@ SCRIPT_NAMES: Final = tuple(sorted(file.name[:-4] for file in _FOLDER.iterdir() 
 _GROWING: Final = frozenset(
     {
         "add_message",
+        "adopt",
         "append_one",
         "append_batch",
         "append_outside",

@@ -22,6 +22,7 @@ from ares_celery.store.redis.client import AsyncRedisClient, GuardedClient, Redi
 from ares_celery.store.redis.connections import AsyncDriver, Borrowed, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.event_store import RedisEventStore
+from ares_celery.store.redis.family_store import RedisFamilyStore
 from ares_celery.store.redis.fork_store import RedisForkStore
 from ares_celery.store.redis.group_store import RedisGroupStore
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
@@ -65,6 +66,7 @@ class RedisStore(
     RedisSettings,
     RedisAudit,
     RedisGroupStore,
+    RedisFamilyStore,
     RedisIntrospection,
     RedisForkStore,
 ):

@@ -14,7 +14,7 @@ from ares_celery.ids import Version
 from ares_celery.model.agent import AgentState
 from ares_celery.model.event import Event, ReadOptions
 from ares_celery.model.summary import Summary
-from ares_celery.store.redis import agent_calls, event_calls, summary_calls
+from ares_celery.store.redis import event_calls, index_calls, summary_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.stored_summaries import decode_summary, last_summarised, summary_event
 
@@ -121,7 +121,7 @@ class RedisSummaryStore(Part):
         keys = self._bound.keys
         calls = [event_calls.list_streams(keys, shard=shard) for shard in range(keys.shards)]
         calls += [
-            agent_calls.list_state(keys, shard=shard, state=state)
+            index_calls.list_state(keys, shard=shard, state=state)
             for shard in range(keys.shards)
             for state in AgentState
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -33,6 +34,7 @@ from ares_celery.model.agent import (
     RestartType,
     RuntimeState,
 )
+from ares_celery.model.birth import Birth
 from ares_celery.model.command import Command, Deadline, DeadlineDue, Operation
 from ares_celery.model.fork import ForkOrigin
 from ares_celery.model.lifecycle import TABLE, decide, operation_of
@@ -47,9 +49,10 @@ EPOCH = Epoch(BEGINNING - 60_000_000)
 MINE, OLD = "mine", "old"
 FENCE = f"{EPOCH}|{MINE}"
 OWNER = Owner("p1", "w@host", "task-1")
-SPEC = AgentSpec(id="a", type="t")
-OTHER_SPEC = AgentSpec(id="a", type="t", config={"step": 2})
 ORIGIN = ForkOrigin(AgentId("b"), Version(4), Instant(7))
+SPEC = AgentSpec(id="a", type="t", parent="p")
+OTHER_SPEC = AgentSpec(id="a", type="t", config={"step": 2}, parent="p")
+BIRTH = Birth("call-1", 1, 0, 0, reports=True)
 POLICY = replace(default_policy(), max_restarts=1)
 CELLS = [(operation, state) for operation in Operation for state in S]
 
@@ -60,6 +63,12 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
         commands.Start(spec=OTHER_SPEC, if_exists="return"),
         commands.Start(if_exists="restart"),
         commands.Start(spec=OTHER_SPEC, if_exists="update"),
+    ),
+    Operation.SPAWN: tuple(
+        commands.Spawn(spec=spec, birth=birth, root="p", stillborn=stillborn)
+        for spec in (SPEC, AgentSpec(id="a", type="t", parent="q"))
+        for birth in (BIRTH, replace(BIRTH, starts=1), replace(BIRTH, key="call-2"))
+        for stillborn in (False, True)
     ),
     Operation.STOP: (commands.Stop(), commands.Stop(force=True)),
     Operation.PAUSE: (commands.Pause(),),
@@ -113,6 +122,15 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
         commands.Fork(spec=SPEC, origin=replace(ORIGIN, at=Version(3))),
     ),
     Operation.FORK_DONE: (commands.ForkDone(), commands.ForkDone(start=False)),
+    Operation.CHILDREN_DUE: (
+        DeadlineDue(kind=Deadline.CHILDREN),
+        DeadlineDue(kind=Deadline.CHILDREN, again=timedelta(seconds=1)),
+    ),
+    Operation.REPORT_DUE: (
+        DeadlineDue(kind=Deadline.REPORT),
+        DeadlineDue(kind=Deadline.REPORT, again=timedelta(seconds=1)),
+        DeadlineDue(kind=Deadline.REPORT, dropped="the parent is gone"),
+    ),
 }
 
 #: What a state can look like: desired, request, failover, and whether an incarnation holds the fence.
@@ -139,7 +157,7 @@ _RESTING: dict[AgentState, tuple[Desired, ...]] = {
 
 def shapes(state: AgentState) -> Iterator[AgentRecord]:
     """Yield the records that can be in a state."""
-    base = AgentRecord(SPEC, _RUN, state, epoch=EPOCH, incarnation=1)
+    base = AgentRecord(SPEC, _RUN, state, epoch=EPOCH, incarnation=1, root="p", birth=BIRTH, children=1)
     hosted = replace(base, fence=FENCE, owner=OWNER, attempt=1, claimed_at=Instant(NOW - 30_000_000))
     match state:
         case S.STARTING | S.RESURRECTING:
@@ -252,6 +270,8 @@ REFUSALS: dict[tuple[Operation, AgentState], set[type[AresError]]] = {
     (Operation.START, S.PARKED): {AgentParkedError},
     (Operation.PAUSE, S.REGISTERED): {AgentNotRunningError, AgentForkingError},
     **{(Operation.PAUSE, state): {AgentNotRunningError} for state in (S.STOPPED, S.COMPLETED)},
+    **{(Operation.SPAWN, state): {AgentAlreadyRegisteredError} for state in S if state is not S.PARKED},
+    (Operation.SPAWN, S.PARKED): {AgentAlreadyRegisteredError, AgentParkedError},
     (Operation.PAUSE, S.STOPPING): {AgentNotRunningError},
     (Operation.PAUSE, S.PARKED): {AgentParkedError},
     (Operation.RESTART, S.PARKED): {AgentParkedError},

@@ -20,7 +20,8 @@
 -- KEYS[19] intents     hash    steps that were begun and have no outcome
 -- KEYS[20] executions  zset    ids of its executions
 -- KEYS[21] budget      hash    what the members of its tree have told of their spending
--- KEYS[22+] checkpoint hash    one for each execution listed there
+-- KEYS[22] children    hash    the agents that it spawned, which go on
+-- KEYS[23+] checkpoint hash    one for each execution listed there
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string
@@ -29,10 +30,11 @@
 -- ARGV[6]  most entries of the audit stream
 -- ARGV[7]  most entries of the feed
 -- ARGV[8]  deadline that tells the agent's group, empty: it has none
--- ARGV[9]  channel on which it is told that the agent is gone
--- ARGV[10] most dead letters of the shard
--- ARGV[11] milliseconds for which a dead letter is kept
--- ARGV[12+] kinds of deadlines
+-- ARGV[9]  deadline that tells the agent's parent, empty: it has none
+-- ARGV[10] channel on which it is told that the agent is gone
+-- ARGV[11] most dead letters of the shard
+-- ARGV[12] milliseconds for which a dead letter is kept
+-- ARGV[13+] kinds of deadlines
 -- Reply: {'done' | 'conflict'} or {'repeated', outcome}; an agent that does not exist is done.
 
 local remembered = redis.call('GET', KEYS[2])
@@ -45,11 +47,13 @@ if record[1] and (record[1] ~= ARGV[2] or (record[2] or '0') ~= ARGV[3]) then
 end
 local t = redis.call('TIME')
 local now = t[1] .. string.sub('00000' .. t[2], -6)
-for i = 12, #ARGV do
+for i = 13, #ARGV do
   redis.call('ZREM', KEYS[3], ARGV[i] .. '|' .. ARGV[1])
 end
-if ARGV[8] ~= '' and record[1] then
-  redis.call('ZADD', KEYS[3], now, ARGV[8])
+for i = 8, 9 do
+  if ARGV[i] ~= '' and record[1] then
+    redis.call('ZADD', KEYS[3], now, ARGV[i])
+  end
 end
 if record[3] then
   redis.call('ZREM', KEYS[4], record[3] .. '|' .. ARGV[1])
@@ -64,18 +68,18 @@ if record[1] then
       message[left[i][2][j]] = left[i][2][j + 1]
     end
     local kind = message['k'] or (message['r'] == '1' and 'process' or 'send')
-    redis.call('XADD', KEYS[17], 'MAXLEN', ARGV[10], '*', 'a', ARGV[1], 'm', message['m'] or '', 'k', kind,
+    redis.call('XADD', KEYS[17], 'MAXLEN', ARGV[11], '*', 'a', ARGV[1], 'm', message['m'] or '', 'k', kind,
       'r', 'deleted', 'p', 'the agent was deleted', 'b', message['b'] or 'null', 's', message['t'] or now, 't', now)
   end
   if #left > 0 then
     -- Not by XTRIM MINID: a Redis 6.2 removes younger ones too where the ages are far apart.
-    local oldest = string.format('%.0f', tonumber(now) / 1000 - tonumber(ARGV[11]))
+    local oldest = string.format('%.0f', tonumber(now) / 1000 - tonumber(ARGV[12]))
     for _, letter in ipairs(redis.call('XRANGE', KEYS[17], '-', '(' .. oldest, 'COUNT', 100)) do
       redis.call('XDEL', KEYS[17], letter[1])
     end
     redis.call('HINCRBY', KEYS[18], 'dead_letters_deleted', #left)
   end
-  redis.call('PUBLISH', ARGV[9], ARGV[1])
+  redis.call('PUBLISH', ARGV[10], ARGV[1])
 end
 redis.call('UNLINK', KEYS[16])
 if record[4] == 'paused' or record[4] == 'waiting' then

@@ -35,6 +35,7 @@ from ares_celery.store.redis import (
     checkpoint_calls,
     chunk_calls,
     event_calls,
+    family_calls,
     feed_calls,
     fork_calls,
     group_calls,
@@ -207,7 +208,18 @@ def calls_of_groups() -> Iterator[Call[Any]]:
     )
 
 
-CALLS = {call.script: call for call in (*calls(), *calls_of_budgets(), *calls_of_forks(), *calls_of_groups())}
+def calls_of_families() -> Iterator[Call[Any]]:
+    """Those about agents that spawn others."""
+    (event,) = encode_events(AGENT, [NewEvent("child.spawned", {})], epoch=0, limit=1000)
+    child = AgentId("child-1")
+    yield family_calls.adopt(KEYS, agent_id=AGENT, fence="1|t", child_id=child, key="k", event=event)
+    yield family_calls.forget_child(KEYS, agent_id=AGENT, child_id=child, number=1)
+
+
+CALLS = {
+    call.script: call
+    for call in (*calls(), *calls_of_budgets(), *calls_of_forks(), *calls_of_groups(), *calls_of_families())
+}
 
 
 def header_of(name: str) -> list[str]:
@@ -277,6 +289,7 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
     growing = {name for name in SCRIPT_NAMES if not flagged.text(name).startswith("#!lua flags=allow-oom\n")}
     assert growing == {
         "add_message",
+        "adopt",
         "append_one",
         "append_batch",
         "append_outside",

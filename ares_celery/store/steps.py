@@ -87,7 +87,8 @@ class StepStore(StepReader, Protocol):
     ) -> OpenExecution:
         """Makes the execution if need be, takes and starts it, and reads all that its steps have recorded.
 
-        One that is finished is opened too, for reading only. At most two round trips.
+        One that is finished is opened too, for reading only. At most two round trips, and one more for hundreds of
+        steps.
 
         Args:
             agent_id: Whose execution.

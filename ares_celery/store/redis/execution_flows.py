@@ -24,6 +24,7 @@ from ares_celery.model.execution import (
     Start,
     decide_execution,
 )
+from ares_celery.model.step import RecordedSteps
 from ares_celery.store.base import CommitConflict
 from ares_celery.store.redis import checkpoint_calls, step_calls
 from ares_celery.store.redis.bound import Bound
@@ -36,7 +37,7 @@ from ares_celery.store.redis.stored_events import encode_events, lifecycle_event
 from ares_celery.store.redis.stored_executions import change_of
 from ares_celery.store.steps import OpenExecution
 
-__all__ = ["Flow", "applying", "closing", "move_of", "opening", "run_flow", "run_flow_async"]
+__all__ = ["Flow", "applying", "closing", "move_of", "opening", "reading", "run_flow", "run_flow_async"]
 
 T = TypeVar("T")
 Flow = Generator[Call[Any], Any, T]
@@ -117,8 +118,23 @@ def opening(
         except CommitConflict:
             continue
         assert after is not None  # noqa: S101 - it was made, or was there
-        return OpenExecution(after, read.recorded())
+        return OpenExecution(after, (yield from _recorded(bound, read)))
     raise CommitConflict(agent_id=agent_id, changed=f"execution {execution_id}")
+
+
+def reading(bound: Bound, agent_id: AgentId, execution_id: str) -> Flow[RecordedSteps]:
+    """Reads what the steps of an execution recorded."""
+    read: StepsRead = yield step_calls.open_execution(bound.keys, agent_id=agent_id, execution_id=execution_id)
+    return (yield from _recorded(bound, read))
+
+
+def _recorded(bound: Bound, read: StepsRead) -> Flow[RecordedSteps]:
+    """The steps, decoded when they are asked for."""
+    agent_id, execution_id, stored = read.execution.agent_id, read.execution.execution_id, read.steps
+    if stored is None:
+        # Nobody but the incarnation that has opened it records steps, so that this is what there was a moment ago.
+        stored = yield step_calls.read_steps(bound.keys, agent_id=agent_id, execution_id=execution_id)
+    return RecordedSteps(agent_id, execution_id, stored)
 
 
 def _to_open(execution: Execution | None, fence: str) -> Sequence[ExecutionCommand]:

@@ -9,7 +9,7 @@ from ares_celery.store.redis import step_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.client import AsyncRedisClient
-from ares_celery.store.redis.execution_flows import closing, opening, run_flow, run_flow_async
+from ares_celery.store.redis.execution_flows import closing, opening, reading, run_flow, run_flow_async
 from ares_celery.store.redis.replies import epoch_of
 from ares_celery.store.redis.step_calls import Holder
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
@@ -49,10 +49,8 @@ class RedisStepReader(Part):
 
     def steps(self, agent_id: str, execution_id: str) -> tuple[StepRecord, ...]:
         """What an execution has recorded, in the order of recording."""
-        call = step_calls.open_execution(
-            self._bound.keys, agent_id=check_agent_id(agent_id), execution_id=check_execution_id(execution_id)
-        )
-        recorded = self._bound.client.run(call).recorded()
+        flow = reading(self._bound, check_agent_id(agent_id), check_execution_id(execution_id))
+        recorded = run_flow(self._bound.client, flow)
         return tuple(sorted(recorded.values(), key=lambda record: (record.number, record.id)))
 
     def intents(self, agent_id: str) -> tuple[StepIntent, ...]:

@@ -80,9 +80,10 @@ def execution_calls(events: list[EncodedEvent]) -> Iterator[Call[Any]]:
     yield checkpoint_calls.delete_execution(KEYS, execution=execution, fence="1|t")
     yield step_calls.open_execution(KEYS, agent_id=AGENT, execution_id="e1")
     holder = step_calls.Holder(AGENT, "1|t", "e1")
-    step = step_calls.EncodedStep(StepRecord("s1", "charge", "never", value=1), b"{}", events[0])
+    event = step_calls.Told("step.completed", b"{}")
+    step = step_calls.EncodedStep(StepRecord("s1", "charge", "never", value=1), b"{}", event)
     yield step_calls.record_step(KEYS, holder=holder, step=step, closes_intent=True)
-    begun = step_calls.EncodedIntent(StepIntent("e1", "s1", "charge"), b"{}", events[0])
+    begun = step_calls.EncodedIntent(StepIntent("e1", "s1", "charge"), b"{}", event)
     yield step_calls.record_intent(KEYS, holder=holder, intent=begun)
 
 

@@ -287,6 +287,13 @@ def test_steps_are_of_a_running_execution_that_was_opened(store: RedisStore, ste
     new = next_life(store)
     with pytest.raises(ExecutionStateError, match="is running"):
         steps.begin(new, intent())
+    with pytest.raises(ExecutionStateError, match="is running"):
+        steps.record(new, step())
+    store.checkpoints.apply(AGENT, "leased", Create(), Acquire(), fence=new, op="l")
+    for write in (lambda: steps.record(new, step(), "leased"), lambda: steps.begin(new, intent(), "leased")):
+        with pytest.raises(ExecutionStateError, match="is leased"):
+            write()
+    assert steps.open(new, "leased").execution.state is S.RUNNING
     steps.open(new)
     steps.record(new, step("s1", 1))
     done = steps.close(new, completed=True)
@@ -499,6 +506,20 @@ def test_records_of_other_versions_are_read(store: RedisStore, raw: redis.Redis,
     assert raw.hget(key, "step:bad") == b"7|rubbish"
 
 
+def test_what_is_no_execution_is_left_as_it_is(store: RedisStore, raw: redis.Redis, steps: Steps) -> None:
+    """A key of another kind is an error; what a deleted agent of the same id left behind is nobody's."""
+    fence = run(store)
+    raw.set(keys_of(store).checkpoint(AGENT, "e1"), "rubbish")
+    with pytest.raises(UnreadableCheckpointError, match="'e1' of agent 'counter-1' cannot be read"):
+        steps.open(fence)
+    assert raw.get(keys_of(store).checkpoint(AGENT, "e1")) == b"rubbish"
+    left: dict[Any, Any] = {"born": "1", "state": "running", "fence": "1|t", "revision": "1", "step:s1": "{}"}
+    raw.hset(keys_of(store).checkpoint(AGENT, "e2"), mapping=left)
+    assert store.checkpoints.steps(AGENT, "e2") == ()
+    assert dict(steps.open(fence, "e2").steps) == {}
+    assert not raw.hexists(keys_of(store).checkpoint(AGENT, "e2"), "step:s1")
+
+
 def test_an_intent_that_cannot_be_read_hides_no_other(
     store: RedisStore, raw: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -659,6 +680,11 @@ def test_an_answer_ends_only_what_its_incarnation_holds(store: RedisStore, steps
     assert held is not None
     assert held.state is S.RUNNING
     assert [one.message_id for one in store.inbox(AGENT)] == ["m3"]
+    new = next_life(store)
+    assert end(steps, store, new, third, Reply("m3", 1)) is None
+    of_another = store.checkpoints.load(AGENT, "msg:m3")
+    assert of_another is not None
+    assert (of_another.state, of_another.fence) == (S.RUNNING, fence)
 
 
 def test_finished_executions_of_messages_stay_listed_up_to_a_number(store: RedisStore, raw: redis.Redis) -> None:

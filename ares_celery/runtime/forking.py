@@ -68,7 +68,7 @@ class Forks(Administration):
         The new agent gets the other's spec, without its group and its parent, and a copy of its history: its events up
         to that version, with their versions and times, and the newest snapshot that covers no later one. An event
         ``agent.forked`` follows, then its own. The other agent is only read; it may run on meanwhile. Executions with
-        their steps, messages and conversations are not copied. Takes as long as the copying: some 2 s for 100,000
+        their steps, messages and conversations are not copied. Takes as long as the copying: some 4 s for 100,000
         events. Whoever dies over it leaves an agent that cannot be started; the same call goes on with it.
 
         Args:

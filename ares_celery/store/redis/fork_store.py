@@ -18,7 +18,7 @@ from ares_celery.store.redis.stored_snapshots import decode_snapshot
 
 __all__ = ["RedisForkStore"]
 
-#: Events of one page: what one script writes while nobody else is served, some 2 ms.
+#: Events of one page: what one script writes while nobody else is served.
 PAGE: Final = 500
 #: Bytes after which a page is cut: events may have a megabyte each.
 PAGE_BYTES: Final = 1 << 20

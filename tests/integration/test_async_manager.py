@@ -106,6 +106,18 @@ def clients(server: RedisServer) -> int:
         return len(cast("list[object]", client.client_list()))
 
 
+async def test_an_agent_is_forked_and_its_fork_answers(manager: CoreAsyncManager) -> None:
+    """Awaited, as every other name."""
+    await manager.start_agent(AgentSpec(id="a", type="echo"), wait="running")
+
+    fork = await manager.fork_agent("a", "b", at=1, reason="to see")
+
+    await fork.wait("running")
+    assert await fork.process("hello") == {"you said": "hello"}
+    types = [event.type for event in await manager.events.read("b")]
+    assert types[:3] == ["agent.started", "agent.forked", "agent.started"]
+
+
 async def test_two_thousand_callers_share_a_handful_of_connections(
     make_redis_server: Callable[..., RedisServer],
 ) -> None:

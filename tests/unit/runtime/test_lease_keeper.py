@@ -99,6 +99,20 @@ def test_a_renewal_shows_the_signal_that_was_seen_last(kept: Kept) -> None:
     assert kept.store.renewed[-1] == [Lease(AgentId("a"), "7|token", 5)]
 
 
+def test_a_renewal_tells_the_step_and_its_age(kept: Kept) -> None:
+    """By the clock of this process, as a duration: that of Redis is another one. Between steps there is none."""
+    kept.incarnation.doing = ("outer/fetch", kept.clock.now)
+    kept.clock.now += 2.5
+    kept.renew()
+    assert kept.store.renewed[-1] == [Lease(AgentId("a"), "7|token", 3, "outer/fetch", 2_500_000)]
+    kept.incarnation.doing = ("fetch", kept.clock.now + 1)
+    kept.renew()
+    assert kept.store.renewed[-1] == [Lease(AgentId("a"), "7|token", 3, "fetch", 0)]
+    kept.incarnation.doing = None
+    kept.renew()
+    assert kept.store.renewed[-1] == [Lease(AgentId("a"), "7|token", 3)]
+
+
 @pytest.mark.parametrize(
     ("request_", "desired", "reason"),
     [

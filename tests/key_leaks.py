@@ -31,6 +31,7 @@ OWNED_KINDS: dict[str, str] = {
     "hosts": "its members are: one for each hosted agent",
     "intents": "an outcome removes its field; delete_agent removes it",
     "last_sweep": "the namespace itself",
+    "interrupts": "bounded in number; delete_agent removes it",
     "inbox": "consumed by the agent; delete_agent removes it",
     "memory": "bounded in sessions and messages; delete_agent removes it",
     "meta": "the namespace itself",

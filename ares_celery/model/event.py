@@ -77,6 +77,8 @@ class EventType(StrEnum):
     STEP_RECOVERY_FAILED = "step.recovery.failed"
     STEP_REFUSED = "step.refused"
     STEP_MIGRATED = "step.migrated"
+    INTERRUPT_CREATED = "interrupt.created"
+    INTERRUPT_RESOLVED = "interrupt.resolved"
     SNAPSHOT_FAILED = "snapshot.failed"
     SNAPSHOT_DAMAGED = "snapshot.damaged"
     AGENT_CONFIG_CHANGED = "agent.config_changed"

@@ -50,7 +50,7 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             **_AGENT_ID,
             **_TYPE,
             **_INCARNATION,
-            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group`, `spawn` …",
+            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group`, `spawn`, `timer`, `approval` …",
         },
     ),
     EventType.AGENT_STOPPED: EventFacts(
@@ -59,7 +59,7 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         {
             **_AGENT_ID,
             "reason": "`explicit_stop`, `pause`, `restart`, `restore`, `shutdown`, `drain`, `group`, `parent_stopped`, "
-            "or what a death was like",
+            "`wait`, or what a death was like",
             "detail": "which death its group restarts for; only with reason `group`",
             "auto_restore": "it died and, when true, is brought back; absent after an end in order",
             "cause": "the class of a death: crash, lost, hung …; absent after an end in order",
@@ -239,6 +239,33 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         "A step that another function had recorded was taken over, as the code says that its result still holds.",
         "the hosting process",
         {**_AGENT_ID, **_STEP, "recorded": "the function that recorded it"},
+    ),
+    EventType.INTERRUPT_CREATED: EventFacts(
+        "The agent asks people something, and waits for their decision.",
+        "the hosting process",
+        {
+            **_AGENT_ID,
+            **_EXECUTION,
+            "interrupt_id": "of this very question",
+            "name": "what is asked, as the agent named it",
+            "payload": "what the agent says about it",
+            "timeout": "seconds until it is too late to decide; absent without a limit",
+        },
+    ),
+    EventType.INTERRUPT_RESOLVED: EventFacts(
+        "A question is no longer open: somebody decided, nobody did in time, or the execution that asked is over.",
+        "whoever decided; the hosting process for the others",
+        {
+            **_AGENT_ID,
+            "interrupt_id": "of which question",
+            "name": "its name",
+            "state": "`resolved`, `timeout` or `abandoned`",
+            "decision": "what was decided; absent when nobody did",
+            "approved": "it is a yes; absent when nobody decided",
+            "payload": "what came with the decision; absent when nothing did",
+            "actor": "who decided; absent when nobody did",
+            "reason": "why; absent when nobody decided",
+        },
     ),
     EventType.SNAPSHOT_FAILED: EventFacts(
         "A snapshot could not be taken; the previous one stays. Said once for each problem.",

@@ -18,6 +18,7 @@ from ares_celery.store.budgets import AsyncBudgetStore, BudgetStore
 from ares_celery.store.family import FamilyStore
 from ares_celery.store.forks import ForkStore
 from ares_celery.store.groups import GroupStore
+from ares_celery.store.interrupts import AsyncInterruptStore, InterruptDesk, InterruptStore
 from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
 from ares_celery.store.messages import AsyncHostMailbox, AsyncMailbox, HostMailbox, Mailbox
@@ -178,7 +179,7 @@ class AgentStore(Protocol):
         ...
 
 
-class IncarnationStore(HostMailbox, StepStore, BudgetStore, Protocol):
+class IncarnationStore(HostMailbox, StepStore, BudgetStore, InterruptStore, Protocol):
     """What one incarnation writes and reads; every write shows the fence."""
 
     def append(
@@ -236,7 +237,7 @@ class IncarnationStore(HostMailbox, StepStore, BudgetStore, Protocol):
         ...
 
 
-class AsyncIncarnationStore(AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, Protocol):
+class AsyncIncarnationStore(AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, AsyncInterruptStore, Protocol):
     """The same as :class:`IncarnationStore`, awaitable, for agents on an event loop."""
 
     async def append(
@@ -272,6 +273,10 @@ class AsyncIncarnationStore(AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, 
 
     async def read(self, stream_id: str, options: ReadOptions) -> tuple[Event, ...]:
         """See :meth:`EventStore.read`."""
+        ...
+
+    async def server_time(self) -> Instant:
+        """Redis TIME."""
         ...
 
     async def aclose(self) -> None:
@@ -392,6 +397,7 @@ class Store(
     AuditStore,
     GroupStore,
     FamilyStore,
+    InterruptDesk,
     Introspection,
     ForkStore,
     Protocol,

@@ -393,6 +393,7 @@ def delete_agent(
             keys.executions(agent_id),
             keys.budget(agent_id),
             keys.children(agent_id),
+            keys.interrupts(agent_id),
             *(keys.checkpoint(agent_id, execution_id) for execution_id in executions),
         ),
         args=(

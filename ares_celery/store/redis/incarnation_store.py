@@ -15,6 +15,7 @@ from ares_celery.store.redis.budgets import AsyncRedisBudgets, RedisBudgets
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import Append
 from ares_celery.store.redis.host_mailbox import AsyncRedisHostMailbox, RedisHostMailbox
+from ares_celery.store.redis.interrupt_store import AsyncRedisInterruptStore, RedisInterruptStore
 from ares_celery.store.redis.mailbox_calls import Outgoing
 from ares_celery.store.redis.replies import epoch_of
 from ares_celery.store.redis.step_store import AsyncRedisStepStore, RedisStepStore
@@ -53,7 +54,7 @@ def _note(bound: Bound, agent_id: AgentId, fence: str, *, origin: str, schema: i
     return state_calls.note_state(bound.keys, agent_id=agent_id, fence=fence, origin=origin, schema=schema, saved=saved)
 
 
-class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets):
+class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, RedisInterruptStore):
     """Implements :class:`~ares_celery.store.base.IncarnationStore`.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
@@ -92,7 +93,7 @@ class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets):
         self._bound.client.run(call)
 
 
-class AsyncRedisIncarnationStore(AsyncRedisHostMailbox, AsyncRedisStepStore, AsyncRedisBudgets):
+class AsyncRedisIncarnationStore(AsyncRedisHostMailbox, AsyncRedisStepStore, AsyncRedisBudgets, AsyncRedisInterruptStore):
     """Implements :class:`~ares_celery.store.base.AsyncIncarnationStore`; belongs to the event loop that first uses it.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
@@ -163,6 +164,10 @@ class AsyncRedisIncarnationStore(AsyncRedisHostMailbox, AsyncRedisStepStore, Asy
         )
         events = await self._client.run(call)
         return tuple(events)
+
+    async def server_time(self) -> Instant:
+        """Redis TIME."""
+        return await self._client.run(namespace_calls.server_time())
 
     async def aclose(self) -> None:
         """Closes the connections; idempotent."""

@@ -112,6 +112,10 @@ class Keys:
         """
         return self._of("intents", agent_id)
 
+    def interrupts(self, agent_id: str) -> str:
+        """Hash: what the agent asks people, and what they decided, by name; bounded; delete_agent removes it."""
+        return self._of("interrupts", agent_id)
+
     def recorded(self, agent_id: str, execution_id: str) -> tuple[str, str, str, str, str]:
         """What a recorded step writes: the record, the execution, the events, the feed, the intents."""
         agent, events, feed = self.appended(agent_id)

@@ -25,6 +25,7 @@ _GROWING: Final = frozenset(
         "append_outside",
         "fork_page",
         "move_execution",
+        "open_interrupt",
         "open_namespace",
         "open_session",
         "put_dag",

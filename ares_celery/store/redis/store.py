@@ -26,6 +26,7 @@ from ares_celery.store.redis.family_store import RedisFamilyStore
 from ares_celery.store.redis.fork_store import RedisForkStore
 from ares_celery.store.redis.group_store import RedisGroupStore
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
+from ares_celery.store.redis.interrupt_store import RedisInterruptDesk
 from ares_celery.store.redis.introspection import RedisIntrospection
 from ares_celery.store.redis.live_settings import LiveSettings
 from ares_celery.store.redis.mailbox import RedisMailbox
@@ -67,6 +68,7 @@ class RedisStore(
     RedisAudit,
     RedisGroupStore,
     RedisFamilyStore,
+    RedisInterruptDesk,
     RedisIntrospection,
     RedisForkStore,
 ):

@@ -21,7 +21,8 @@
 -- KEYS[20] executions  zset    ids of its executions
 -- KEYS[21] budget      hash    what the members of its tree have told of their spending
 -- KEYS[22] children    hash    the agents that it spawned, which go on
--- KEYS[23+] checkpoint hash    one for each execution listed there
+-- KEYS[23] interrupts  hash    what it asked people, and what they decided
+-- KEYS[24+] checkpoint hash    one for each execution listed there
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string

@@ -37,7 +37,11 @@ local until_then = now + tonumber(ARGV[3])
 local deadlines = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES')
 for i = 1, #deadlines, 2 do
   local due = tonumber(deadlines[i + 1]) + step
-  if string.sub(deadlines[i], 1, 6) == 'lease|' then
+  local kind = string.match(deadlines[i], '^[^|]*')
+  if kind == 'timer' or kind == 'approval' then
+    -- A moment of the wall clock, as somebody named it: it does not move with the clock.
+    due = tonumber(deadlines[i + 1])
+  elseif kind == 'lease' then
     -- No lease is longer; and one that was renewed after the step must not be taken back by it.
     due = until_then
   end

@@ -25,9 +25,11 @@ from ares_celery.model.message import DeadReason
 from ares_celery.model.plan import Plan
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.model.summary import Summary
+from ares_celery.model.waits import InterruptState
 from ares_celery.store.base import AgentRead, ClockStand, InboxMessage, Lease, Reply, RuntimeRead
 from ares_celery.store.forks import ForkCopy
 from ares_celery.store.groups import GroupRead, NextStep
+from ares_celery.store.interrupts import Decided, Question
 from ares_celery.store.redis import (
     agent_calls,
     audit_calls,
@@ -39,6 +41,7 @@ from ares_celery.store.redis import (
     feed_calls,
     fork_calls,
     group_calls,
+    interrupt_calls,
     introspection_calls,
     letter_calls,
     mailbox_calls,
@@ -87,6 +90,17 @@ def execution_calls(events: list[EncodedEvent]) -> Iterator[Call[Any]]:
     yield step_calls.record_intent(KEYS, holder=holder, intent=begun)
 
 
+def calls_of_interrupts() -> Iterator[Call[Any]]:
+    """Those about what agents ask people."""
+    question = Question("deploy", "main", {"to": "prod"}, timedelta(1))
+    yield interrupt_calls.open_interrupt(KEYS, agent_id=AGENT, fence="1|t", question=question, replaces="", limit=1000)
+    yield interrupt_calls.look_interrupt(KEYS, agent_id=AGENT, fence="1|t", name="deploy", interrupt_id="i")
+    decided = Decided(InterruptState.RESOLVED, Instant(0), "yes")
+    yield interrupt_calls.decide_interrupt(
+        KEYS, agent_id=AGENT, name="deploy", interrupt_id="i", decided=decided, op="op", limit=1000
+    )
+
+
 def calls() -> Iterator[Call[Any]]:
     """One call of each script, as its builder makes it."""
     record = AgentRecord(AgentSpec(id=AGENT, type="counter"), epoch=Epoch(1795975978273137), revision=3)
@@ -118,6 +132,7 @@ def calls() -> Iterator[Call[Any]]:
     yield agent_calls.due(KEYS, shard=1, limit=1)
     yield agent_calls.delete_agent(KEYS, agent_id=AGENT, read=read, op="op", executions=["e1", "e2"])
     yield from execution_calls(events)
+    yield from calls_of_interrupts()
     yield introspection_calls.put_dag(KEYS, key="k", data=b"1", note=AuditNote(operation="o"))
     yield introspection_calls.number_snapshot(KEYS)
     yield event_calls.append_one(KEYS, append=append)
@@ -296,6 +311,7 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
         "append_outside",
         "fork_page",
         "move_execution",
+        "open_interrupt",
         "open_namespace",
         "open_session",
         "put_dag",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from ares_celery.agents.children import Spawning, SyncSpawning
 from ares_celery.agents.sharing import Sharing, SyncSharing
 from ares_celery.model.event import Event
+from ares_celery.model.waits import Approval
 
 __all__ = ["AgentContext", "ContextInfo", "StoppingReason", "SyncAgentContext"]
 
@@ -107,6 +109,53 @@ class AgentContext(ContextInfo, Sharing, Spawning, Protocol):
         """Waits; wakes at once on stop, pause and drain. A settled point: snapshots are taken here."""
         ...
 
+    async def sleep_until(self, t: datetime, /, *, release_slot: bool = False) -> None:
+        """Waits until a moment has come, by the clock of Redis; returns at once when it has.
+
+        It never returns early: when the agent is to end meanwhile, it raises StopSignal, which ends the agent's code in
+        order, and the next incarnation waits for what is left.
+
+        Args:
+            t: An aware datetime. It is a moment of the wall clock: when that steps, the wait is shorter or longer.
+            release_slot: The agent gives its slot back while it waits, and costs nothing but its record: the
+                incarnation ends in order, ``finally`` blocks and ``stop`` included, and ``start`` begins from the top
+                when the time has come. Recorded steps are skipped then, so the time should come from one:
+                ``t = await ctx.step("when", …)``.
+
+        Raises:
+            InvalidSettingError: ``t`` is no datetime, or has no zone.
+        """
+        ...
+
+    async def wait_for_approval(
+        self,
+        name: str,
+        /,
+        payload: object = None,
+        timeout: timedelta | float | str | None = None,
+        release_slot: bool = False,  # noqa: FBT001, FBT002 - the public name
+    ) -> Approval:
+        """Asks people something, and waits until one of them has decided: ``manager.approve(agent_id, name, …)``.
+
+        The decision is recorded as step ``approval:<name>`` of the current execution, so it is asked once, whatever
+        dies meanwhile; the first decision stands.
+
+        Args:
+            name: What is asked; one open question of a name at a time.
+            payload: What people are told; a JSON value.
+            timeout: How long they may take; None = as long as it takes.
+            release_slot: As for :meth:`sleep_until`.
+
+        Returns:
+            The decision, which is true when it is a yes.
+
+        Raises:
+            ApprovalTimeoutError: Nobody decided in time.
+            InterruptOpenError: Another execution asks under this name. StepIdReusedError: This one did already.
+            InterruptLimitError, UnserialisableError, EventTooLargeError, InvalidSettingError: Nothing was asked.
+        """
+        ...
+
     async def snapshot(self) -> bool:
         """Takes a snapshot now; True when it is stored.
 
@@ -163,6 +212,21 @@ class SyncAgentContext(ContextInfo, SyncSharing, SyncSpawning, Protocol):
 
     def sleep(self, seconds: float, /) -> None:
         """See :meth:`AgentContext.sleep`."""
+        ...
+
+    def sleep_until(self, t: datetime, /, *, release_slot: bool = False) -> None:
+        """See :meth:`AgentContext.sleep_until`."""
+        ...
+
+    def wait_for_approval(
+        self,
+        name: str,
+        /,
+        payload: object = None,
+        timeout: timedelta | float | str | None = None,
+        release_slot: bool = False,  # noqa: FBT001, FBT002 - the public name
+    ) -> Approval:
+        """See :meth:`AgentContext.wait_for_approval`."""
         ...
 
     def snapshot(self) -> bool:

@@ -13,6 +13,7 @@ from ares_celery.errors import AgentParkedError, WaitTimeoutError
 from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState
 from ares_celery.model.command import IfExists
+from ares_celery.model.waits import InterruptInfo
 from ares_celery.runtime.administration import Apply
 from ares_celery.runtime.callers import check_choice, check_flags, check_timeout
 from ares_celery.runtime.handle import AgentHandle
@@ -178,6 +179,28 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
         return self._handle(
             await self._calls.run(call, agent_id, new_id, at=at, start=start, reason=reason, actor=actor, op=op)
         )
+
+    async def approve(  # noqa: PLR0913 - the public name
+        self,
+        agent_id: str,
+        name: str,
+        decision: str | bool = True,  # noqa: FBT001, FBT002 - the public name
+        payload: Any = None,  # noqa: ANN401 - a JSON value
+        *,
+        interrupt_id: str | None = None,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> InterruptInfo:
+        """Decides what an agent has asked; see :meth:`Manager.approve`."""
+        call = self._calls.core.approve
+        return await self._calls.run(
+            call, agent_id, name, decision, payload, interrupt_id=interrupt_id, reason=reason, actor=actor, op=op
+        )
+
+    async def interrupts(self, agent_id: str) -> list[InterruptInfo]:
+        """What the agent asks and has asked people; see :meth:`Manager.interrupts`."""
+        return await self._calls.run(self._calls.core.interrupts, agent_id)
 
     async def get_agent(self, agent_id: str) -> AsyncAgentHandle | None:
         """A handle of the agent, or None when it does not exist."""

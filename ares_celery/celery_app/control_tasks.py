@@ -141,6 +141,8 @@ CONTROLS: Final = (
     Control("resume_agent"),
     Control("unpark_agent"),
     Control("delete_agent"),
+    Control("approve", "`InterruptInfo`"),
+    Control("interrupts", "list of `InterruptInfo`"),
     Control("kill_agent", "`agent_id`, `pid`, `worker`, `co_tenants`"),
     Control("define_group", "`GroupInfo`"),
     Control("get_group", "`GroupInfo` or null"),

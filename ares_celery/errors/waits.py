@@ -32,12 +32,12 @@ class InterruptResolvedError(AresError):
 
 
 class InterruptOpenError(AresError):
-    """Another execution of the agent has asked under this name, and is not answered yet."""
+    """Another execution or step of the agent has asked under this name, and is not answered yet."""
 
     code = "interrupt_open"
     template = (
-        "agent {agent_id!r} has asked {name!r} in execution {other!r} already, and nobody has decided; give this one "
-        "another name, such as f'{name}:{execution}'"
+        "agent {agent_id!r} has asked {name!r} in execution {other!r}, step {other_step!r}, already, and nobody has "
+        "decided; give this one another name, such as f'{name}:{execution}'"
     )
 
 

@@ -80,7 +80,8 @@ def _go_on(situation: Situation, command: Command) -> Plan:
 
 def _is_over(record: AgentRecord, waiting: Waiting, now: Instant) -> bool:
     """The time has come, or somebody has decided something since the agent's code looked last."""
-    return 0 < waiting.until <= now or record.decisions != waiting.decisions
+    decided = waiting.decisions >= 0 and record.decisions != waiting.decisions
+    return decided or 0 < waiting.until <= now
 
 
 def _woken(after: AgentRecord, waiting: Waiting, now: Instant) -> AgentRecord:

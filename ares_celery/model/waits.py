@@ -32,14 +32,14 @@ class Waiting:
         kind: What it waits for first.
         name: Of the interrupt; empty for a timer.
         until: When it goes on in any case, by the clock of Redis; 0 = only a decision brings it on.
-        decisions: How many decisions about the agent there were when its code last looked.
+        decisions: How many decisions about the agent there were when its code last looked; -1 = they do not matter.
         sleeps: Timers that its code has waited for since it last recorded or emitted something, this one included.
     """
 
     kind: WaitKind = WaitKind.TIMER
     name: str = ""
     until: Instant = Instant(0)
-    decisions: int = 0
+    decisions: int = -1
     sleeps: int = 0
 
     def encode(self) -> str:
@@ -72,7 +72,7 @@ class Waiting:
             self.kind,
             self.name,
             min(times, default=Instant(0)),
-            min(self.decisions, other.decisions),
+            min((one for one in (self.decisions, other.decisions) if one >= 0), default=-1),
             max(self.sleeps, other.sleeps),
         )
 

@@ -15,6 +15,7 @@ from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     FencedSignal,
     StopSignal,
+    WaitSignal,
 )
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.async_context import AsyncContext
@@ -175,7 +176,11 @@ class AsyncBody:
             returned: Any = None
             start = getattr(self._agent, "start", None)
             if start is not None:
-                returned = await contained(start(self._ctx))
+                try:
+                    returned = await contained(start(self._ctx))
+                except WaitSignal:
+                    # What is being answered comes to its end first; nothing new is begun.
+                    return await self._after_messages(verdict_on_signal(self._incarnation))
             end = verdict_on_return(self._incarnation, serves=self._serves.handles, returned=returned)
             if end is None:
                 await self._serve_until_asked()
@@ -217,7 +222,7 @@ class AsyncBody:
     def _on_error(self, error: BaseException) -> End:
         if isinstance(error, FencedSignal):
             return Fenced()
-        if isinstance(error, StopSignal):
+        if isinstance(error, (StopSignal, WaitSignal)):
             return verdict_on_signal(self._incarnation)
         if isinstance(error, (ApplyFailedSignal, ContainedExit)):
             error = error.error

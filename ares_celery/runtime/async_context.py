@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
+from typing_extensions import override
+
 from ares_celery.agents.contract import Agent, StatefulAgent
 from ares_celery.agents.sharing import MCPHandle
 from ares_celery.clock import Clock
@@ -24,8 +26,9 @@ from ares_celery.errors import (
 from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.runtime.async_waits import AsyncWaits
 from ares_celery.runtime.budgets import AsyncMeter
-from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
+from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.nursery import AsyncChild, AsyncNursery
 from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
@@ -38,7 +41,7 @@ __all__ = ["AsyncContext"]
 T = TypeVar("T")
 
 
-class AsyncContext(BaseContext):
+class AsyncContext(AsyncWaits):
     """Implements :class:`ares_celery.agents.context.AgentContext`."""
 
     def __init__(  # noqa: PLR0913 - the parts of one incarnation
@@ -177,6 +180,7 @@ class AsyncContext(BaseContext):
             read=self._store.read_record,
         )
 
+    @override
     async def settle(self) -> None:
         """A settled point: takes a snapshot when one is due. A failing one is logged and tried at the next point."""
         if not self._snapshot_due():
@@ -222,6 +226,7 @@ class AsyncContext(BaseContext):
         options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
         return await self._persist(lambda: self._store.read(self._incarnation.agent_id, options))
 
+    @override
     async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeats a call under the same operation id until the store answers or the incarnation is over."""
         while True:
@@ -242,6 +247,7 @@ class AsyncContext(BaseContext):
                 self._incarnation.rolled_back = True
                 raise FencedSignal from error
 
+    @override
     async def _alive(self) -> None:
         """Waits while suspended; raises FencedSignal once the incarnation is over."""
         while self._incarnation.suspended and self._incarnation.stopping_reason is None:
@@ -250,6 +256,7 @@ class AsyncContext(BaseContext):
         if self._incarnation.fenced:
             await self._refuse(FencedSignal())
 
+    @override
     async def _refuse(self, signal: AgentSignal) -> NoReturn:
         """Raises a signal, but lets the loop turn first: its other agents live on it."""
         await asyncio.sleep(self._next_refusal())

@@ -22,6 +22,7 @@ from ares_celery.errors import (
     StopSignal,
     StoreUnavailableError,
     UnserialisableError,
+    WaitSignal,
 )
 from ares_celery.model.message import DeadReason, MessageKind, StreamResult
 from ares_celery.runtime.async_context import AsyncContext
@@ -151,13 +152,17 @@ class AsyncServing:
             self._on_failure()
 
     def _may_serve(self) -> bool:
-        return self._incarnation.stopping_reason is None and self._incarnation.completion is None
+        return not self._incarnation.is_ending
 
     async def _serve_all(self) -> None:
         running: set[asyncio.Task[None]] = set()
         try:
             await self._serve_pages(running)
             await _reap(running, asyncio.ALL_COMPLETED)
+        except WaitSignal:
+            # The others are not cut off by what one of them waits for; nothing new is begun.
+            await _let_end(running)
+            raise
         finally:
             # Cut off, or one of them was the end of the agent: the others end with it.
             for task in running:
@@ -364,6 +369,15 @@ class AsyncServing:
                     raise StopSignal from error
                 log.warning("agent %s: the store does not answer (%s); waiting", self._incarnation.agent_id, error)
                 await asyncio.sleep(OUTAGE_PAUSE)
+
+
+async def _let_end(running: set[asyncio.Task[None]]) -> None:
+    """Waits for all of them; raises what is no signal."""
+    done = (await asyncio.wait(running))[0] if running else set[asyncio.Task[None]]()
+    for task in done:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, AgentSignal):
+            raise error
 
 
 async def _reap(running: set[asyncio.Task[None]], when: str) -> None:

@@ -24,6 +24,8 @@ from ares_celery.runtime.incarnation import Completion, Incarnation
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.replay import replayable
 from ares_celery.runtime.tool_calls import ToolCaller
+from ares_celery.runtime.waits import Sleeps
+from ares_celery.store.interrupts import InterruptLook
 
 #: Signals that are raised without a pause; an agent that catches more of them would hold the loop, or a core.
 _FREE_REFUSALS: Final = 3
@@ -74,6 +76,8 @@ class BaseContext:
         self._snapshot_version = incarnation.last_version
         self._snapshot_problem = ""
         self._logger: AgentLogger | None = None
+        self._emits = 0
+        self._sleeps = Sleeps(incarnation.record)
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -118,7 +122,7 @@ class BaseContext:
     @property
     def stop_requested(self) -> bool:
         """The agent should return soon."""
-        asked = self._incarnation.stopping_reason is not None or self._incarnation.completion is not None
+        asked = self._incarnation.is_ending
         if asked:
             self._incarnation.observed = True
         return asked
@@ -168,12 +172,31 @@ class BaseContext:
         check_texts(message_id=message_id)
         return message_id, False
 
+    def _progress(self) -> int:
+        """Grows with whatever the agent's code has emitted or recorded."""
+        return self._emits
+
+    def _warn_of_moment(self) -> None:
+        """The agent waits for a moment that it computes anew in each life."""
+        if self._sleeps.first_warning():
+            self.logger.warning(
+                "sleep_until(…, release_slot=True) was called with a later time than the one that it was woken for, as "
+                "its code began from the top: taken for the same wait. Compute the time in a step: "
+                "t = await ctx.step('when', …)"
+            )
+
+    def _tell(self, look: InterruptLook) -> None:
+        """Tells the process's listener what was stored about a question."""
+        if look.event is not None and self._incarnation.listener is not None:
+            self._incarnation.listener.publish([look.event])
+
     def _next_op(self) -> str:
         return f"{self._batch_prefix}{next(self._batches)}"
 
     def _new_events(
         self, events: Iterable[tuple[str, Mapping[str, Any] | None]], metadata: Mapping[str, Any] | None = None
     ) -> list[NewEvent]:
+        self._emits += 1
         about = NO_METADATA if metadata is None else metadata
         made: list[NewEvent] = []
         for kind, payload in events:

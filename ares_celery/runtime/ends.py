@@ -20,6 +20,7 @@ __all__ = [
     "End",
     "Fenced",
     "Parked",
+    "Waits",
     "Yielded",
     "agent_failed",
     "crash",
@@ -66,7 +67,12 @@ class Crash:
     cause: DeathCause = DeathCause.CRASH
 
 
-End = Completed | Yielded | Fenced | Crash | Parked
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The agent gives its slot back until something has happened; the incarnation knows for what."""
+
+
+End = Completed | Yielded | Fenced | Crash | Parked | Waits
 
 
 def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
@@ -105,8 +111,8 @@ def verdict_on_return(incarnation: Incarnation, *, serves: bool, returned: objec
         return Completed(incarnation.completion.result)
     if incarnation.fenced:
         return Fenced()
-    if incarnation.observed:
-        return Yielded()
+    if incarnation.waits is not None or incarnation.observed:
+        return Waits() if incarnation.waits is not None else Yielded()
     if serves:
         return None
     if incarnation.record.spec.restart is RestartType.PERMANENT:

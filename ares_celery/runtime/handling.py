@@ -16,7 +16,18 @@ from ares_celery.model.message import DeadReason, MessageKind
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.store.base import InboxMessage, Reply
 
-__all__ = ["Begun", "Outcome", "failed", "handling", "id_of_sent", "is_later", "left", "poisoned", "unhandled"]
+__all__ = [
+    "Begun",
+    "Outcome",
+    "current_message",
+    "failed",
+    "handling",
+    "id_of_sent",
+    "is_later",
+    "left",
+    "poisoned",
+    "unhandled",
+]
 
 
 class _Handling:
@@ -41,6 +52,12 @@ def handling(incarnation: Incarnation, message: InboxMessage) -> Generator[None]
         yield
     finally:
         _current.reset(token)
+
+
+def current_message(incarnation: Incarnation) -> str | None:
+    """The id of the message that the calling code of this incarnation handles; None when it handles none."""
+    current = _current.get()
+    return current.message_id if current is not None and current.incarnation is incarnation else None
 
 
 def id_of_sent(incarnation: Incarnation) -> tuple[str, bool]:

@@ -29,7 +29,7 @@ from ares_celery.errors.wording import describe_error, message_of, place_of
 from ares_celery.ids import AgentId, Epoch
 from ares_celery.model.agent import AgentState, Owner
 from ares_celery.model.causes import cause_of
-from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Finding, MarkRunning, Park, Release
+from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Finding, MarkRunning, Park, Release, Wait
 from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.async_body import AsyncBody
 from ares_celery.runtime.budgets import tell_tree
@@ -37,7 +37,7 @@ from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.compaction import Compactor
 from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.drain_watch import end_in_order, watch_drain
-from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Parked, Yielded, agent_failed
+from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Parked, Waits, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.family import Family
 from ares_celery.runtime.ill_health import report_ill
@@ -327,8 +327,10 @@ class ProcessHost:
         match end:
             case Completed(result):
                 return self._complete(incarnation, result)
-            case Yielded():
-                return self._commit(incarnation, Release(fence=fence, reason=incarnation.stopping_reason or "yield"))
+            case Yielded() | Waits():
+                wait = Wait(fence=fence, reason="wait", waiting=incarnation.waits)
+                release = Release(fence=fence, reason=incarnation.stopping_reason or "yield")
+                return self._commit(incarnation, wait if isinstance(end, Waits) else release)
             case Fenced():
                 if incarnation.rolled_back:
                     return self._commit(incarnation, Release(fence=fence, reason="store rolled back", rolled_back=True))

@@ -13,6 +13,7 @@ from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request
 from ares_celery.model.command import Finding
 from ares_celery.runtime.family import Family
+from ares_celery.model.waits import Waiting
 from ares_celery.runtime.ports import EventListener
 from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 
@@ -53,6 +54,7 @@ class Incarnation:
         "_stop_asked",
         "_wake",
         "agent_id",
+        "clock_steps",
         "completion",
         "doing",
         "family",
@@ -73,6 +75,7 @@ class Incarnation:
         "suspended",
         "task_id",
         "unsettled",
+        "waits",
     )
 
     def __init__(self, record: AgentRecord, task_id: str, listener: EventListener | None = None) -> None:
@@ -109,6 +112,10 @@ class Incarnation:
         self.unsettled: list[str] = []
         #: The store came back older than what this incarnation has seen: it must begin again from what is there.
         self.rolled_back = False
+        #: What it waits for without its slot; its code is over then.
+        self.waits: Waiting | None = None
+        #: How often the clock of the store was seen to step.
+        self.clock_steps = 0
         #: What takes its snapshots, see model/snapshot.py; known once it is recovered.
         self.origin = ""
         self._wake: Callable[[], None] | None = None
@@ -124,6 +131,21 @@ class Incarnation:
     def fenced(self) -> bool:
         """The incarnation is over: nothing more may be written."""
         return self.stopping_reason == "fenced"
+
+    @property
+    def is_ending(self) -> bool:
+        """Its code is to end soon: it was asked to, or has said so itself."""
+        return self.stopping_reason is not None or self.completion is not None or self.waits is not None
+
+    def wait(self, waiting: Waiting) -> None:
+        """It gives its slot back; of several waits the first that is over brings it on again."""
+        self.waits = waiting.joined(self.waits)
+        self._tell()
+
+    def note_clock_step(self) -> None:
+        """Whoever waits for a moment is to look at the store's clock again."""
+        self.clock_steps += 1
+        self._tell()
 
     def lease(self, now: float) -> Lease:
         """What the keeper renews; ``now`` is monotonic."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ares_celery.clock import Clock
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import AresError, StoreUnavailableError
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Instant
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.store.base import AgentStore
 
@@ -18,6 +18,9 @@ __all__ = ["LeaseKeeper"]
 log = logging.getLogger(__name__)
 #: Pause between tries while the store does not answer: short, as every lease is running out.
 _OUTAGE_PAUSE = 0.25
+
+#: Seconds that the store's clock and this process's may go apart between two renewals.
+_CLOCK_STEP = 0.5
 
 
 class LeaseKeeper:
@@ -56,6 +59,7 @@ class LeaseKeeper:
         self._closed = False
         self._renewed_at = clock.monotonic()
         self._suspended = False
+        self._offset: float | None = None
         self._thread = threading.Thread(target=self._run, name="ares-lease-keeper", daemon=True)
 
     @property
@@ -135,6 +139,7 @@ class LeaseKeeper:
             self._outage(None)
             return False
         self._contact()
+        self._compare(renewal.now)
         for change in renewal.changes:
             found = self._hosted.by_fence(change.fence)
             if found is not None:
@@ -142,6 +147,15 @@ class LeaseKeeper:
                     _say_over(found)
                 found.take(change)
         return True
+
+    def _compare(self, now: Instant) -> None:
+        """Tells those who wait for a moment when the clock of the store has stepped."""
+        offset = now / 1_000_000 - self._clock.monotonic()
+        stepped = self._offset is not None and abs(offset - self._offset) > _CLOCK_STEP
+        self._offset = offset
+        if stepped:
+            for incarnation in self._hosted.all():
+                incarnation.note_clock_step()
 
     def _contact(self) -> None:
         self._renewed_at = self._clock.monotonic()

@@ -14,6 +14,7 @@ from ares_celery.errors import (
     FencedError,
     FencedSignal,
     StopSignal,
+    WaitSignal,
 )
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.ends import (
@@ -149,7 +150,7 @@ class SyncBody:
     def _on_error(self, error: BaseException) -> End:
         if isinstance(error, (FencedSignal, FencedError)):
             return Fenced()
-        if isinstance(error, StopSignal):
+        if isinstance(error, (StopSignal, WaitSignal)):
             return verdict_on_signal(self._incarnation)
         if isinstance(error, ApplyFailedSignal):
             error = error.error

@@ -26,11 +26,12 @@ from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.budgets import SyncMeter
-from ares_celery.runtime.context import OUTAGE_PAUSE, BaseContext
+from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.nursery import SyncChild, SyncNursery
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.sync_waits import SyncWaits
 from ares_celery.runtime.tool_calls import SyncToolCall
 from ares_celery.store.base import Store
 
@@ -39,7 +40,7 @@ __all__ = ["SyncContext"]
 T = TypeVar("T")
 
 
-class SyncContext(BaseContext):
+class SyncContext(SyncWaits):
     """Implements :class:`ares_celery.agents.context.SyncAgentContext`."""
 
     def __init__(  # noqa: PLR0913 - the parts of one incarnation
@@ -133,10 +134,19 @@ class SyncContext(BaseContext):
             left = until - self._clock.monotonic()
             if self._should_stop() or left <= 0:
                 break
-            self._waiting = True
-            self._clock.wait(self._woken, left)
-            self._called_at, self._waiting = self._clock.monotonic(), False
+            self._pause(left)
         self._alive()
+
+    @override
+    def _pause(self, seconds: float) -> None:
+        """Until it is woken, at most so long; no silence of the agent's code."""
+        self._waiting = True
+        self._clock.wait(self._woken, seconds)
+        self._called_at, self._waiting = self._clock.monotonic(), False
+
+    @override
+    def _answer_messages(self) -> None:
+        self._hand_over()
 
     @override
     def heartbeat(self) -> None:
@@ -188,6 +198,7 @@ class SyncContext(BaseContext):
             read=self._store.read_record,
         )
 
+    @override
     def settle(self) -> None:
         """A settled point: takes a snapshot when one is due. A failing one is logged and tried at the next point."""
         if not self._snapshot_due():
@@ -232,6 +243,7 @@ class SyncContext(BaseContext):
         options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
         return self._persist(lambda: self._store.events.read(self._incarnation.agent_id, options))
 
+    @override
     def _persist(self, call: Callable[[], T]) -> T:
         """Repeats a call under the same operation id until the store answers or the incarnation is over."""
         while True:
@@ -253,6 +265,7 @@ class SyncContext(BaseContext):
                 self._incarnation.rolled_back = True
                 raise FencedSignal from error
 
+    @override
     def _alive(self) -> None:
         """Waits while suspended; raises FencedSignal once the incarnation is over."""
         self._called_at = self._clock.monotonic()
@@ -267,6 +280,7 @@ class SyncContext(BaseContext):
         if self._incarnation.fenced:
             self._refuse(FencedSignal())
 
+    @override
     def _refuse(self, signal: AgentSignal) -> NoReturn:
         """Raises a signal; an agent that catches it again and again costs no core."""
         self._clock.wait(threading.Event(), self._next_refusal())

@@ -127,7 +127,7 @@ class SyncServing:
         return None
 
     def _may_serve(self) -> bool:
-        return self._incarnation.stopping_reason is None and self._incarnation.completion is None
+        return not self._incarnation.is_ending
 
     def _serve_all(self) -> None:
         after, agent_id, fence = "", self._incarnation.agent_id, self._incarnation.fence

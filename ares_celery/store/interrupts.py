@@ -20,12 +20,14 @@ class Question:
     Attributes:
         name: Of the question; an agent has one open question of a name.
         execution: Which execution asks.
+        step: Which step of it; the same step in a later life finds what it has asked.
         payload: What people are told; a JSON value.
         timeout: How long they may take; None = for ever.
     """
 
     name: str
     execution: str
+    step: str = ""
     payload: Any = None
     timeout: timedelta | None = None
 
@@ -121,20 +123,19 @@ class InterruptDesk(Protocol):
 class InterruptStore(Protocol):
     """What an incarnation asks. Every call shows its fence."""
 
-    def open_interrupt(self, agent_id: AgentId, fence: str, question: Question, *, replaces: str = "") -> InterruptLook:
-        """Asks, with the event ``interrupt.created``; or finds what this execution has asked under this name before.
+    def open_interrupt(self, agent_id: AgentId, fence: str, question: Question) -> InterruptLook:
+        """Asks, with the event ``interrupt.created``; or finds what this very step has asked under this name before.
 
-        A decided question of another execution makes room.
+        A decided question of another step makes room, and an open one whose execution is over is given up.
 
         Args:
             agent_id: Who asks.
             fence: Of the incarnation that runs now.
             question: What is asked.
-            replaces: Id of another execution's open question that is given up for it.
 
         Raises:
             FencedError: The incarnation is over.
-            InterruptOpenError: Another execution has an open question of this name; fields ``other``, ``interrupt_id``.
+            InterruptOpenError: Another step has an open question of this name; fields ``other``, ``other_step``.
             InterruptLimitError, UnserialisableError, EventTooLargeError: Nothing was asked.
         """
         ...
@@ -151,9 +152,7 @@ class InterruptStore(Protocol):
 class AsyncInterruptStore(Protocol):
     """The same as :class:`InterruptStore`, awaitable."""
 
-    async def open_interrupt(
-        self, agent_id: AgentId, fence: str, question: Question, *, replaces: str = ""
-    ) -> InterruptLook:
+    async def open_interrupt(self, agent_id: AgentId, fence: str, question: Question) -> InterruptLook:
         """See :meth:`InterruptStore.open_interrupt`."""
         ...
 

@@ -176,6 +176,9 @@ class Bench:
             if condition is not None and condition():
                 return True
             if process is None or not process.lives:
+                if self._wake(until):
+                    process = self.process
+                    continue
                 if condition is None and not (turns and self.failure() is not None):
                     self.clock.move_to(until)
                 return False
@@ -190,6 +193,29 @@ class Bench:
             if agent_at <= others_at:
                 self.give_turn(process)
             self._bystanders.settle(self.patience)
+
+    def _wake(self, until: float) -> bool:
+        """Brings on an agent that waits without its slot, when what it waits for is there by then; moves the clock."""
+        while self._pending.nudge is None:
+            record = self.record
+            if record.state is not AgentState.WAITING:
+                return False
+            report = self._sweeper.sweep_once(judge_leases=False)
+            if report.applied or report.more:
+                continue
+            next_at = math.inf if report.next_in is None else self.clock.monotonic() + report.next_in.total_seconds()
+            if next_at > until:
+                return False
+            self.clock.move_to(max(next_at, self.clock.monotonic() + 1e-6))
+        return self._begin()
+
+    def _begin(self) -> bool:
+        """Hosts what waits for a worker; a failed recovery is told by :meth:`failure`."""
+        nudge = self._pending.take()
+        if nudge is None or self.record.hosted:
+            return False
+        self._host(nudge)
+        return True
 
     def give_turn(self, process: AgentProcess) -> None:
         """One turn. Raises AgentStuckError: it does not come back from it."""
@@ -286,6 +312,12 @@ class Bench:
         if record.hosted:
             died = Die("its process was killed", actor=ACTOR, epoch=record.epoch, cause=DeathCause.LOST, proof=True)
             self.committer.apply(self.agent_id, died)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Its process runs, or the agent waits without one."""
+        lives = self.process is not None and self.process.lives
+        return lives or self._pending.nudge is not None or self.record.state is AgentState.WAITING
 
     @property
     def has_crashed(self) -> bool:

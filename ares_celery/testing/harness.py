@@ -22,6 +22,7 @@ from ares_celery.model.agent import AgentState
 from ares_celery.model.arguments import check_timeout
 from ares_celery.model.event import Event
 from ares_celery.model.message import Chunk
+from ares_celery.model.waits import InterruptInfo
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import MemoryManager, SnapshotStore
 from ares_celery.testing.bench import ACTOR, Bench, spec_for, type_of, with_traceback
@@ -248,7 +249,7 @@ class AgentHarness(AgentView):
             while not is_over:
                 found, until = look(), self.now + limit
                 # A reader that does not look for long has left: time passes in short steps.
-                while found is None and self.now < until and self.is_running:
+                while found is None and self.now < until and self._bench.may_go_on:
                     found = self._run_for(look, min(_STREAM_LOOK, until - self.now))
                 if found is None:
                     self._raise_failure()
@@ -291,7 +292,31 @@ class AgentHarness(AgentView):
     def _waits(self) -> bool:
         """It waits for time to pass or for something to happen, not only for its turn."""
         process = self._bench.process
-        return process is None or process.stage.next_at > self.now
+        return process is None or not process.lives or process.stage.next_at > self.now
+
+    def approve(
+        self,
+        name: str,
+        decision: str | bool = True,  # noqa: FBT001, FBT002 - the name of the Manager's
+        payload: object = None,
+        *,
+        reason: str = "",
+    ) -> InterruptInfo:
+        """Decides what the agent asked with ``ctx.wait_for_approval``, and lets it go on.
+
+        Args:
+            name: What it has asked.
+            decision: True, False, or a word.
+            payload: What it is told beside it.
+            reason: Why.
+
+        Raises:
+            InterruptNotFoundError: It asks nothing of this name. InterruptResolvedError: It is decided already.
+        """
+        decided = self._bench.manager.approve(self.agent_id, name, decision, payload, reason=reason, actor=ACTOR)
+        self._bench.drive(self.now, self._waits)
+        self._raise_failure()
+        return decided
 
     # -- its end, and what comes after ------------------------------------------------------------------------------
 
@@ -353,7 +378,7 @@ class AgentHarness(AgentView):
         bench = self._bench
         if agent is not None:
             bench.use(bench.record.spec.type, agent)
-        if self.is_running:
+        if self.is_running or self.is_waiting:
             bench.manager.restart_agent(self.agent_id, actor=ACTOR)
             bench.settle_end()
         else:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 from ares_celery.manager import CoreManager
-from ares_celery.model.agent import AgentInfo
+from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.event import Event, ReadOptions, is_runtime_event
 from ares_celery.model.snapshot import Snapshot
+from ares_celery.model.waits import InterruptInfo
 from ares_celery.store.base import DamagedSnapshot
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.testing.bench import Bench, with_traceback
@@ -46,6 +47,16 @@ class AgentView:
     def is_running(self) -> bool:
         """Its code runs, or would if the test let it."""
         return self._bench.process is not None and self._bench.process.lives
+
+    @property
+    def is_waiting(self) -> bool:
+        """It waits for a time or a decision and has given its slot back; time that passes may bring it on."""
+        return self._bench.record.state is AgentState.WAITING
+
+    @property
+    def interrupts(self) -> list[InterruptInfo]:
+        """What it asks and has asked people, open questions first."""
+        return self._bench.manager.interrupts(self.agent_id)
 
     @property
     def now(self) -> float:

@@ -90,7 +90,7 @@ def open_interrupt(
             fence,
             question.name,
             new_id,
-            quote(question.execution, safe=""),
+            f"{quote(question.execution, safe='')}/{quote(question.step, safe='')}",
             0 if question.timeout is None else max(1, micros(question.timeout)),
             payload,
             created.data,
@@ -123,7 +123,8 @@ def _parse_open(
                 agent_id=agent_id,
                 name=question.name,
                 execution=question.execution,
-                other=unquote(other.decode()),
+                other=unquote(other.decode().partition("/")[0]),
+                other_step=unquote(other.decode().partition("/")[2]),
                 interrupt_id=found.decode(),
             )
         case [b"full"]:
@@ -293,7 +294,7 @@ def _info(agent_id: AgentId, name: str, question: bytes, decision: bytes | None)
         id=found.decode(),
         name=name,
         agent_id=agent_id,
-        execution=unquote(execution.decode()),
+        execution=unquote(execution.decode().partition("/")[0]),
         state=InterruptState.OPEN if decided is None else decided.state,
         payload=decode_json(payload),
         created_at=to_datetime(instant(asked)),

@@ -8,6 +8,7 @@ from ares_celery.clock import to_datetime
 from ares_celery.errors import (
     AgentNotFoundError,
     InterruptNotFoundError,
+    InterruptOpenError,
     InterruptResolvedError,
     OperationIdReusedError,
 )
@@ -15,9 +16,10 @@ from ares_celery.ids import AgentId, Instant
 from ares_celery.model.waits import InterruptInfo, InterruptState
 from ares_celery.store.base import CommitConflict
 from ares_celery.store.interrupts import Decided, InterruptLook, Question, Ruling
-from ares_celery.store.redis import interrupt_calls, namespace_calls
+from ares_celery.store.redis import checkpoint_calls, interrupt_calls, namespace_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
+from ares_celery.store.redis.checkpoint_calls import ExecutionRead
 from ares_celery.store.redis.client import AsyncRedisClient
 from ares_celery.store.redis.interrupt_calls import APPROVE
 from ares_celery.store.redis.replies import epoch_of
@@ -28,12 +30,26 @@ __all__ = ["AsyncRedisInterruptStore", "RedisInterruptDesk", "RedisInterruptStor
 _MOST_TRIES: Final = 20
 
 
-def _open(bound: Bound, agent_id: AgentId, fence: str, question: Question, replaces: str) -> Call[InterruptLook]:
+def _open(bound: Bound, agent_id: AgentId, fence: str, question: Question, replaces: str = "") -> Call[InterruptLook]:
     epoch_of(agent_id, fence)
     limit = bound.config.max_event_bytes
     return interrupt_calls.open_interrupt(
         bound.keys, agent_id=agent_id, fence=fence, question=question, replaces=replaces, limit=limit
     )
+
+
+def _holder(bound: Bound, agent_id: AgentId, error: InterruptOpenError) -> Call[ExecutionRead]:
+    """Reads the execution that holds the name."""
+    other = str(error.fields["other"])
+    return checkpoint_calls.read_execution(bound.keys, agent_id=agent_id, execution_id=other)
+
+
+def _is_over(read: ExecutionRead, question: Question, error: InterruptOpenError) -> bool:
+    """The execution that holds the name has ended, so that nobody waits for the answer any more."""
+    if error.fields["other"] == question.execution:
+        return False
+    held = read.execution()
+    return held is None or held.finished
 
 
 def _look(bound: Bound, agent_id: AgentId, fence: str, name: str, interrupt_id: str) -> Call[InterruptLook | None]:
@@ -46,9 +62,15 @@ def _look(bound: Bound, agent_id: AgentId, fence: str, name: str, interrupt_id: 
 class RedisInterruptStore(Part):
     """Implements :class:`~ares_celery.store.interrupts.InterruptStore`."""
 
-    def open_interrupt(self, agent_id: AgentId, fence: str, question: Question, *, replaces: str = "") -> InterruptLook:
-        """Asks, or finds what this execution has asked under this name before."""
-        return self._bound.client.run(_open(self._bound, agent_id, fence, question, replaces))
+    def open_interrupt(self, agent_id: AgentId, fence: str, question: Question) -> InterruptLook:
+        """Asks, or finds what this step has asked under this name before."""
+        client = self._bound.client
+        try:
+            return client.run(_open(self._bound, agent_id, fence, question))
+        except InterruptOpenError as error:
+            if not _is_over(client.run(_holder(self._bound, agent_id, error)), question, error):
+                raise
+            return client.run(_open(self._bound, agent_id, fence, question, str(error.fields["interrupt_id"])))
 
     def look_interrupt(self, agent_id: AgentId, fence: str, name: str, interrupt_id: str) -> InterruptLook | None:
         """How the question stands; None when it is known no longer."""
@@ -61,11 +83,15 @@ class AsyncRedisInterruptStore:
     _bound: Bound
     _client: AsyncRedisClient
 
-    async def open_interrupt(
-        self, agent_id: AgentId, fence: str, question: Question, *, replaces: str = ""
-    ) -> InterruptLook:
-        """Asks, or finds what this execution has asked under this name before."""
-        return await self._client.run(_open(self._bound, agent_id, fence, question, replaces))
+    async def open_interrupt(self, agent_id: AgentId, fence: str, question: Question) -> InterruptLook:
+        """Asks, or finds what this step has asked under this name before."""
+        try:
+            return await self._client.run(_open(self._bound, agent_id, fence, question))
+        except InterruptOpenError as error:
+            if not _is_over(await self._client.run(_holder(self._bound, agent_id, error)), question, error):
+                raise
+            again = _open(self._bound, agent_id, fence, question, str(error.fields["interrupt_id"]))
+            return await self._client.run(again)
 
     async def look_interrupt(self, agent_id: AgentId, fence: str, name: str, interrupt_id: str) -> InterruptLook | None:
         """How the question stands; None when it is known no longer."""

@@ -1,7 +1,7 @@
 -- Decides what an agent asked people, once: the first decision stands; and brings the agent on.
 -- KEYS[1] agent       hash    the record
 -- KEYS[2] op          string  the outcome of this operation id
--- KEYS[3] interrupts  hash    a|<name>: id, execution, its beginning, asked at, expires at, payload; d|<name>: the decision
+-- KEYS[3] interrupts  hash    a|<name>: id, execution and step, beginning, asked at, expires at, payload; d|<name>: the decision
 -- KEYS[4] events      stream  the agent's events, entry id <version>-0
 -- KEYS[5] feed        stream  pointers to new events
 -- KEYS[6] deadlines   zset    <kind>|<agent id>[|name] by microseconds

@@ -1,6 +1,6 @@
 -- Looks whether people have decided what an incarnation asked; what nobody decided in time ends here.
 -- KEYS[1] agent       hash    the record
--- KEYS[2] interrupts  hash    a|<name>: id, execution, its beginning, asked at, expires at, payload; d|<name>: the decision
+-- KEYS[2] interrupts  hash    a|<name>: id, execution and step, beginning, asked at, expires at, payload; d|<name>: the decision
 -- KEYS[3] events      stream  the agent's events, entry id <version>-0
 -- KEYS[4] feed        stream  pointers to new events
 -- ARGV[1] agent id

@@ -1,6 +1,6 @@
 -- Asks people something for an execution of an incarnation, or finds what it has asked before.
 -- KEYS[1] agent       hash    the record
--- KEYS[2] interrupts  hash    a|<name>: id, execution, its beginning, asked at, expires at, payload; d|<name>: the decision
+-- KEYS[2] interrupts  hash    a|<name>: id, execution and step, beginning, asked at, expires at, payload; d|<name>: the decision
 -- KEYS[3] checkpoint  hash    the execution that asks
 -- KEYS[4] events      stream  the agent's events, entry id <version>-0
 -- KEYS[5] feed        stream  pointers to new events
@@ -8,7 +8,7 @@
 -- ARGV[2]  fence, demanded
 -- ARGV[3]  name
 -- ARGV[4]  id of the question, if it is a new one
--- ARGV[5]  execution, percent-encoded
+-- ARGV[5]  execution and step that ask, each percent-encoded, with a slash between them
 -- ARGV[6]  microseconds until it is too late to decide, 0: never
 -- ARGV[7]  payload
 -- ARGV[8]  event that tells of the question
@@ -20,7 +20,7 @@
 -- ARGV[14] most decided ones that are kept
 -- ARGV[15] most entries of the feed
 -- Reply: {'asked', id, asked at, expires at, now, decisions, version}, {'open', id, asked at, expires at, now, decisions},
---        {'decided', id, decision}, {'taken', execution, id}, {'full'} or {'fenced'}.
+--        {'decided', id, decision}, {'taken', execution and step, id}, {'full'} or {'fenced'}.
 
 local record = redis.call('HMGET', KEYS[1], 'fence', 'version', 'decisions')
 if record[1] ~= ARGV[2] then
@@ -49,7 +49,7 @@ if held[1] then
     return {'open', id, asked, expires, now, record[3] or '0'}
   end
   if not decided and id ~= ARGV[10] then
-    return {'taken', execution, id}
+    return {'taken', execution and step, id}
   end
   gives_up = not decided
 end

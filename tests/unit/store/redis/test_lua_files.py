@@ -92,7 +92,7 @@ def execution_calls(events: list[EncodedEvent]) -> Iterator[Call[Any]]:
 
 def calls_of_interrupts() -> Iterator[Call[Any]]:
     """Those about what agents ask people."""
-    question = Question("deploy", "main", {"to": "prod"}, timedelta(1))
+    question = Question("deploy", "main", "approval:deploy", {"to": "prod"}, timedelta(1))
     yield interrupt_calls.open_interrupt(KEYS, agent_id=AGENT, fence="1|t", question=question, replaces="", limit=1000)
     yield interrupt_calls.look_interrupt(KEYS, agent_id=AGENT, fence="1|t", name="deploy", interrupt_id="i")
     decided = Decided(InterruptState.RESOLVED, Instant(0), "yes")

@@ -1,0 +1,145 @@
+"""Waiting for a time or for people, for plain agents; messages are answered meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, NoReturn, TypeVar
+
+from ares_celery.errors import AgentSignal, StopSignal, WaitSignal
+from ares_celery.ids import Instant
+from ares_celery.model.arguments import check_flags
+from ares_celery.model.waits import Approval, Waiting
+from ares_celery.runtime.context import BaseContext
+from ares_celery.runtime.waits import (
+    LONGEST_WAIT,
+    LOOK,
+    Asking,
+    approval_of,
+    asking_of,
+    check_moment,
+    outcome_of,
+    question_of,
+    waiting_for,
+)
+from ares_celery.store.base import Store
+from ares_celery.store.interrupts import InterruptLook, Question
+
+__all__ = ["SyncWaits"]
+
+T = TypeVar("T")
+
+
+class SyncWaits(BaseContext):
+    """The waits of a :class:`~ares_celery.runtime.sync_context.SyncContext`."""
+
+    _store: Store
+    _woken: threading.Event
+
+    def sleep_until(self, t: datetime, /, *, release_slot: bool = False) -> None:
+        """Waits until a moment has come, by the clock of Redis."""
+        until = check_moment(t)
+        check_flags(release_slot=release_slot)
+        self._alive()
+        now = self._persist(self._store.server_time)
+        sleeps = self._sleeps.begin(self._progress()) if release_slot else 0
+        if until <= now:
+            return
+        if not release_slot:
+            self.settle()
+            self._sleep_here(until)
+        elif self._sleeps.is_behind:
+            self._warn_of_moment()
+        else:
+            self._leave(Waiting(until=until, sleeps=sleeps))
+
+    def _sleep_here(self, until: Instant) -> None:
+        now = self._persist(self._store.server_time)
+        while now < until:
+            steps = self._incarnation.clock_steps
+            end = self._clock.monotonic() + min((until - now) / 1_000_000, LONGEST_WAIT)
+            while steps == self._incarnation.clock_steps and (left := end - self._clock.monotonic()) > 0:
+                self._wait_for_news(left)
+            now = self._persist(self._store.server_time)
+
+    def wait_for_approval(
+        self,
+        name: str,
+        /,
+        payload: object = None,
+        timeout: timedelta | float | str | None = None,
+        release_slot: bool = False,  # noqa: FBT001, FBT002 - the public name
+    ) -> Approval:
+        """Asks people and waits for their decision, which is recorded as a step."""
+        asking = asking_of(name, payload, timeout, release_slot)
+        outcome = self._as_step(asking.step_id, lambda: self._ask(asking))
+        return approval_of(asking, self.agent_id, outcome)
+
+    def _as_step(self, step_id: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401, ARG002
+        return function()
+
+    def _ask(self, asking: Asking) -> dict[str, Any]:
+        """Runs as the step."""
+        self._alive()
+        self.settle()
+        question = question_of(asking, self._incarnation)
+        look = self._open(question)
+        while look.decided is None:
+            if asking.release_slot:
+                self._leave(waiting_for(asking, look))
+            left = (look.expires_at - look.now) / 1_000_000 if look.expires_at else LOOK
+            self._wait_for_news(min(left, LOOK))
+            look = self._look(question, look.id)
+        return outcome_of(look.decided)
+
+    def _open(self, question: Question) -> InterruptLook:
+        agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
+        look = self._persist(lambda: self._store.open_interrupt(agent_id, fence, question))
+        self._tell(look)
+        return look
+
+    def _look(self, question: Question, interrupt_id: str) -> InterruptLook:
+        agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
+        look = self._persist(lambda: self._store.look_interrupt(agent_id, fence, question.name, interrupt_id))
+        return look if look is not None else self._open(question)
+
+    def _wait_for_news(self, seconds: float) -> None:
+        """Until something has happened, at most so long; no wait outlasts the wish that the agent ends."""
+        self._answer_messages()
+        self._go_on()
+        self._pause(seconds)
+        self._woken.clear()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Unlike a sleep, which ends early: what was waited for would be taken for true."""
+        self._alive()
+        if self._should_stop():
+            self._refuse(StopSignal())
+
+    def _leave(self, waiting: Waiting) -> NoReturn:
+        """Ends the incarnation in order; the next one begins when what it waits for is there."""
+        self._incarnation.wait(waiting)
+        self._refuse(WaitSignal())
+
+    # -- the context's own --------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """A settled point."""
+        raise NotImplementedError
+
+    def _alive(self) -> None:
+        raise NotImplementedError
+
+    def _persist(self, call: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    def _refuse(self, signal: AgentSignal) -> NoReturn:
+        raise NotImplementedError
+
+    def _answer_messages(self) -> None:
+        raise NotImplementedError
+
+    def _pause(self, seconds: float) -> None:
+        raise NotImplementedError

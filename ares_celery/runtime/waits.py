@@ -1,0 +1,156 @@
+"""Waiting for a time or for people, as far as both kinds of agents do the same: what is asked, and what came of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, cast
+
+from ares_celery.clock import instant_from, to_datetime
+from ares_celery.errors import ApprovalTimeoutError, InvalidSettingError
+from ares_celery.ids import Instant
+from ares_celery.model.agent import AgentRecord
+from ares_celery.model.arguments import as_shown, check_flags, check_timeout
+from ares_celery.model.waits import Approval, InterruptState, Waiting, WaitKind
+from ares_celery.runtime.handling import current_message
+from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.store.interrupts import Decided, InterruptLook, Question
+
+__all__ = [
+    "LONGEST_WAIT",
+    "LOOK",
+    "Asking",
+    "Sleeps",
+    "approval_of",
+    "asking_of",
+    "check_moment",
+    "outcome_of",
+    "question_of",
+    "waiting_for",
+]
+
+#: Seconds between two looks whether somebody has decided: a hint tells sooner, and the next renewal of the lease does.
+LOOK: Final = 300.0
+#: Seconds after which a long wait looks at the clock of Redis again, whatever happens.
+LONGEST_WAIT: Final = 86_400.0
+#: Characters of a name: it is part of an execution's step.
+_LONGEST_NAME: Final = 200
+
+
+def check_moment(t: object) -> Instant:
+    """The moment that somebody waits for.
+
+    Raises:
+        InvalidSettingError: It is no datetime, or has no zone.
+    """
+    if not isinstance(t, datetime):
+        problem = "give a datetime with its zone, such as datetime.now(UTC) + timedelta(hours=1)"
+        raise InvalidSettingError(field="t", value=as_shown(t), problem=problem)
+    if t.utcoffset() is None:
+        raise InvalidSettingError(field="t", value=str(t), problem="a time needs its zone, such as UTC")
+    return Instant(max(0, instant_from(t)))
+
+
+class Asking(NamedTuple):
+    """A question before it is known which execution asks it."""
+
+    name: str
+    payload: Any
+    timeout: timedelta | None
+    release_slot: bool
+
+    @property
+    def step_id(self) -> str:
+        """The step that its answer is recorded as."""
+        return f"approval:{self.name}"
+
+
+def asking_of(name: object, payload: object, timeout: object, release_slot: object) -> Asking:
+    """What an agent's code wants to know of people.
+
+    Raises:
+        InvalidSettingError: Name, timeout or flag cannot be.
+    """
+    if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
+        problem = f"give a name of 1 to {_LONGEST_NAME} printable characters"
+        raise InvalidSettingError(field="name", value=as_shown(name), problem=problem)
+    limit = None if timeout is None else check_timeout(timeout)
+    if limit is not None and limit <= timedelta(0):
+        problem = "must be above 0; leave it out to wait as long as it takes"
+        raise InvalidSettingError(field="timeout", value=as_shown(timeout), problem=problem)
+    check_flags(release_slot=release_slot)
+    return Asking(name, payload, limit, bool(release_slot))
+
+
+def question_of(asking: Asking, incarnation: Incarnation) -> Question:
+    """The question of the execution and step that the calling code is in."""
+    message_id = current_message(incarnation)
+    execution = "main" if message_id is None else f"msg:{message_id}"
+    return Question(asking.name, execution, asking.step_id, asking.payload, asking.timeout)
+
+
+def waiting_for(asking: Asking, look: InterruptLook) -> Waiting:
+    """Why the slot is given back."""
+    return Waiting(WaitKind.APPROVAL, asking.name, look.expires_at, look.decisions)
+
+
+def outcome_of(decided: Decided) -> dict[str, Any]:
+    """What came of a question, as it is recorded."""
+    return {
+        "state": decided.state.value,
+        "decision": decided.decision,
+        "payload": decided.answer,
+        "actor": decided.actor,
+        "reason": decided.reason,
+        "time": to_datetime(decided.time).isoformat(),
+    }
+
+
+def approval_of(asking: Asking, agent_id: str, outcome: object) -> Approval:
+    """What was recorded, as the agent's code gets it.
+
+    Raises:
+        ApprovalTimeoutError: Nobody decided.
+    """
+    known = cast("dict[str, Any]", outcome)
+    if known["state"] != InterruptState.RESOLVED.value:
+        limit = asking.timeout.total_seconds() if asking.timeout is not None else None
+        raise ApprovalTimeoutError(agent_id=agent_id, name=asking.name, timeout=limit, state=known["state"])
+    time = datetime.fromisoformat(known["time"])
+    return Approval(asking.name, known["decision"], known["payload"], known["actor"], time)
+
+
+class Sleeps:
+    """Waits for a time without a slot: which of them the incarnation has behind it already.
+
+    An agent's code begins from the top each time. A time that it computes from the present moment is a later one then:
+    without this it would never come to an end.
+    """
+
+    def __init__(self, record: AgentRecord) -> None:
+        # An incarnation in between that has done something began where the timers were behind it.
+        is_fresh = record.woken_at > 0 and record.last_progress <= record.woken_at
+        self._granted = record.woken_sleeps if is_fresh else 0
+        self._mark = 0
+        self._count = 0
+        self._has_warned = False
+
+    def begin(self, progress: int) -> int:
+        """One more begins; how many there were since the agent's code last did something, this one included.
+
+        Args:
+            progress: Grows with whatever the incarnation has emitted or recorded.
+        """
+        if progress != self._mark:
+            self._mark, self._count, self._granted = progress, 0, 0
+        self._count += 1
+        return self._count
+
+    @property
+    def is_behind(self) -> bool:
+        """The present one is the wait that this incarnation was woken after."""
+        return self._count <= self._granted
+
+    def first_warning(self) -> bool:
+        """Nobody was warned yet."""
+        first, self._has_warned = not self._has_warned, True
+        return first

@@ -93,7 +93,9 @@ class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, Redi
         self._bound.client.run(call)
 
 
-class AsyncRedisIncarnationStore(AsyncRedisHostMailbox, AsyncRedisStepStore, AsyncRedisBudgets, AsyncRedisInterruptStore):
+class AsyncRedisIncarnationStore(
+    AsyncRedisHostMailbox, AsyncRedisStepStore, AsyncRedisBudgets, AsyncRedisInterruptStore
+):
     """Implements :class:`~ares_celery.store.base.AsyncIncarnationStore`; belongs to the event loop that first uses it.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.

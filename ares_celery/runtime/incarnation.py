@@ -12,8 +12,8 @@ from ares_celery.clock import to_datetime
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request
 from ares_celery.model.command import Finding
-from ares_celery.runtime.family import Family
 from ares_celery.model.waits import Waiting
+from ares_celery.runtime.family import Family
 from ares_celery.runtime.ports import EventListener
 from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 

@@ -33,7 +33,6 @@ from ares_celery.model.arguments import as_shown, check_choice, check_flags, che
 from ares_celery.model.command import Command, IfExists
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
-from ares_celery.runtime.approvals import Approvals
 from ares_celery.runtime.callers import apply_asked, check_texts, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.forking import Forks
@@ -57,16 +56,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class CoreManager(
-    StreamCare,
-    Forks,
-    Administration,
-    Groups,
-    Approvals,
-    StateAccess,
-    NamespaceOverview,
-    Children,
-    AgentMessages,
-    AgentQueries,
+    StreamCare, Forks, Administration, Groups, StateAccess, NamespaceOverview, Children, AgentMessages, AgentQueries
 ):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 

@@ -16,8 +16,8 @@ from ares_celery.model.agent import AgentInfo, AgentSpec
 from ares_celery.model.audit import AuditEntry
 from ares_celery.model.budget import check_changes
 from ares_celery.model.info import agent_info
+from ares_celery.runtime.approvals import Approvals
 from ares_celery.runtime.callers import apply_asked, as_shown, check_choice, check_flags, check_texts, check_timeout, me
-from ares_celery.runtime.queries import AgentQueries
 
 __all__ = ["Administration", "Apply"]
 
@@ -26,7 +26,7 @@ Apply = Literal["next", "restart"]
 _MOST_ENTRIES: Final = 1_000_000
 
 
-class Administration(AgentQueries):
+class Administration(Approvals):
     """Changes what agents are configured with, and tells who changed what."""
 
     def update_agent(  # noqa: PLR0913 - the public name

@@ -14,6 +14,7 @@ from ares_celery.runtime.incarnation import Incarnation, Parked
 from ares_celery.store.base import Reply
 
 __all__ = [
+    "WAIT",
     "ApplyFailedSignal",
     "Completed",
     "Crash",
@@ -29,6 +30,8 @@ __all__ = [
     "verdict_on_signal",
 ]
 
+#: Why an incarnation ended that gave its slot back.
+WAIT = "wait"
 #: A traceback longer than this says nothing more, and every event with it would be refused.
 _LONGEST_TRACEBACK = 8_000
 

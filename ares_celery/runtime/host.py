@@ -37,7 +37,7 @@ from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.compaction import Compactor
 from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.drain_watch import end_in_order, watch_drain
-from ares_celery.runtime.ends import Completed, Crash, End, Fenced, Parked, Waits, Yielded, agent_failed
+from ares_celery.runtime.ends import WAIT, Completed, Crash, End, Fenced, Parked, Waits, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.family import Family
 from ares_celery.runtime.ill_health import report_ill
@@ -328,7 +328,7 @@ class ProcessHost:
             case Completed(result):
                 return self._complete(incarnation, result)
             case Yielded() | Waits():
-                wait = Wait(fence=fence, reason="wait", waiting=incarnation.waits)
+                wait = Wait(fence=fence, reason=WAIT, waiting=incarnation.waits)
                 release = Release(fence=fence, reason=incarnation.stopping_reason or "yield")
                 return self._commit(incarnation, wait if isinstance(end, Waits) else release)
             case Fenced():

@@ -28,7 +28,8 @@ from ares_celery.model.info import agent_info
 from ares_celery.model.plan import Nudge
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.commits import Committer
-from ares_celery.runtime.outcome import Crashed, RetryLater
+from ares_celery.runtime.ends import WAIT
+from ares_celery.runtime.outcome import Crashed, Ended, RetryLater
 from ares_celery.runtime.shared_things import Registries
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import Store
@@ -196,7 +197,7 @@ class Bench:
 
     def _wake(self, until: float) -> bool:
         """Brings on an agent that waits without its slot, when what it waits for is there by then; moves the clock."""
-        while self._pending.nudge is None:
+        while self.has_left and self._pending.nudge is None:
             record = self.record
             if record.state is not AgentState.WAITING:
                 return False
@@ -211,8 +212,8 @@ class Bench:
 
     def _begin(self) -> bool:
         """Hosts what waits for a worker; a failed recovery is told by :meth:`failure`."""
-        nudge = self._pending.take()
-        if nudge is None or self.record.hosted:
+        nudge = self._pending.take() if self.has_left else None
+        if nudge is None:
             return False
         self._host(nudge)
         return True
@@ -316,8 +317,13 @@ class Bench:
     @property
     def may_go_on(self) -> bool:
         """Its process runs, or the agent waits without one."""
-        lives = self.process is not None and self.process.lives
-        return lives or self._pending.nudge is not None or self.record.state is AgentState.WAITING
+        return self.has_left or (self.process is not None and self.process.lives)
+
+    @property
+    def has_left(self) -> bool:
+        """Its last process ended as the agent gave its slot back."""
+        outcome = self.process.outcome if self.process is not None else None
+        return isinstance(outcome, Ended) and outcome.reason == WAIT
 
     @property
     def has_crashed(self) -> bool:

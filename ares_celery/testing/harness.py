@@ -302,17 +302,7 @@ class AgentHarness(AgentView):
         *,
         reason: str = "",
     ) -> InterruptInfo:
-        """Decides what the agent asked with ``ctx.wait_for_approval``, and lets it go on.
-
-        Args:
-            name: What it has asked.
-            decision: True, False, or a word.
-            payload: What it is told beside it.
-            reason: Why.
-
-        Raises:
-            InterruptNotFoundError: It asks nothing of this name. InterruptResolvedError: It is decided already.
-        """
+        """Decides what the agent asked with ``ctx.wait_for_approval``, and lets it go on: see ``Manager.approve``."""
         decided = self._bench.manager.approve(self.agent_id, name, decision, payload, reason=reason, actor=ACTOR)
         self._bench.drive(self.now, self._waits)
         self._raise_failure()

@@ -48,13 +48,28 @@ def scores(store: RedisStore, raw: redis.Redis, shard: int) -> dict[str, int]:
     return {member.decode(): int(score) for member, score in found}
 
 
+#: Leases begin anew; what people name as a moment of the wall clock stays where it is.
+ANEW = {Deadline.LEASE}
+WALL_CLOCK = {Deadline.TIMER, Deadline.APPROVAL}
+
+
+@STEPS
+def test_moments_of_the_wall_clock_do_not_move(store: RedisStore, raw: redis.Redis, step: int) -> None:
+    """A timer is for a moment, and so is the end of a question: neither is later because the clock was set."""
+    keys, now = keys_of(store), store.server_time()
+    members = {deadline_member(kind, AGENT): now + 7_000_001 for kind in WALL_CLOCK}
+    raw.zadd(keys.deadlines(keys.shard_of(AGENT)), members)
+    assert store.rebase(stand(1, step)) is Rebased.NOW
+    assert scores(store, raw, keys.shard_of(AGENT)) == members
+
+
 @STEPS
 def test_every_kind_of_deadline_moves_by_the_step_and_keeps_its_place(
     store: RedisStore, raw: redis.Redis, step: int
 ) -> None:
     """In every shard, to the microsecond; a kind of tomorrow moves as well."""
     now = store.server_time()
-    kinds = [*(kind.value for kind in Deadline if kind is not Deadline.LEASE), "of-tomorrow"]
+    kinds = [*(kind.value for kind in Deadline if kind not in ANEW | WALL_CLOCK), "of-tomorrow"]
     for shard, agent_id in one_in_each_shard(store).items():
         members = {f"{kind}|{agent_id}": now + 7_000_001 * number for number, kind in enumerate(kinds)}
         raw.zadd(keys_of(store).deadlines(shard), members)
@@ -69,7 +84,7 @@ def test_every_kind_of_deadline_moves_by_the_step_and_keeps_its_place(
 @STEPS
 def test_a_step_is_followed_once_whoever_asks(store: RedisStore, raw: redis.Redis, step: int) -> None:
     """The second to ask measured it a little differently; the next step is another one; both are counted."""
-    member = deadline_member(Deadline.TIMER, AGENT, "tea")
+    member = deadline_member(Deadline.ATTEMPT, AGENT, "tea")
     shard = keys_of(store).shard_of(AGENT)
     now = store.server_time()
     raw.zadd(keys_of(store).deadlines(shard), {member: now})
@@ -87,7 +102,7 @@ def test_shards_that_were_left_behind_follow_all_they_missed(store: RedisStore, 
     """One died after the home shard, another in the middle of the next step: whoever asks makes all shards agree."""
     keys, now = keys_of(store), store.server_time()
     for shard, agent_id in one_in_each_shard(store).items():
-        raw.zadd(keys.deadlines(shard), {deadline_member(Deadline.TIMER, agent_id, "t"): now})
+        raw.zadd(keys.deadlines(shard), {deadline_member(Deadline.ATTEMPT, agent_id, "t"): now})
     for shard, generation, offset in ((0, 1, MINUTES), (0, 2, MINUTES + 5), (3, 1, MINUTES)):
         call = namespace_calls.rebase(
             keys, shard=shard, stand=stand(generation, offset), lease_ttl=store.config.lease_ttl, agent_ids=[]
@@ -171,7 +186,7 @@ def test_the_last_sweep_and_the_hosts_keep_their_age(store: RedisStore, raw: red
 def test_no_clock_stepped_while_sweeps_went_on(store: RedisStore, raw: redis.Redis) -> None:
     """Ten minutes ahead of a suspended machine is where the time of all others is."""
     keys, shard = keys_of(store), keys_of(store).shard_of(AGENT)
-    raw.zadd(keys.deadlines(shard), {deadline_member(Deadline.TIMER, AGENT, "t"): 1})
+    raw.zadd(keys.deadlines(shard), {deadline_member(Deadline.ATTEMPT, AGENT, "t"): 1})
     store.report_sweep("p2")
     now = store.server_time()
     raw.set(keys.last_sweep, f"{now}|p2|{now - 6_000_000}")

@@ -35,7 +35,9 @@ __all__ = [
     "get_config",
     "get_execution",
     "list_executions",
+    "list_intents",
     "list_snapshots",
+    "list_steps",
     "list_types",
     "move_runtime",
     "process",
@@ -205,6 +207,40 @@ def get_execution(manager: CoreManager, ports: ControlPorts, given: Given) -> An
     if found is None:
         raise ExecutionNotFoundError(agent_id=agent_id, execution=execution_id)
     return {**_execution(found), "checkpoint": found.envelope}
+
+
+def list_steps(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401, ARG001 - as the others
+    """The newest records of an execution's steps, without what they returned."""
+    execution_id, limit, agent_id = check_execution_id(given["execution_id"]), _limit(given), _known(manager, given)
+    return [
+        {
+            "number": one.number,
+            "id": one.id,
+            "function": one.function,
+            "replay": one.replay,
+            "attempts": one.attempts,
+            "failed": one.error is not None,
+            "actor": one.actor,
+            "time": to_datetime(one.time),
+        }
+        for one in manager.checkpoints.steps(agent_id, execution_id)[-limit:]
+    ]
+
+
+def list_intents(manager: CoreManager, ports: ControlPorts, given: Given) -> Any:  # noqa: ANN401, ARG001 - as the others
+    """The steps of an agent whose outcome nobody knows; a page."""
+    limit, agent_id = _limit(given), _known(manager, given)
+    return [
+        {
+            "execution": one.execution,
+            "step": one.step,
+            "function": one.function,
+            "arguments": one.arguments,
+            "incarnation": one.incarnation,
+            "time": to_datetime(one.time),
+        }
+        for one in manager.checkpoints.intents(agent_id)[:limit]
+    ]
 
 
 def _execution(one: Execution) -> dict[str, Any]:

@@ -100,6 +100,14 @@ def _get_execution(agent_id: str, execution_id: str) -> None:
     """One execution, with its checkpoint."""
 
 
+def _list_steps(agent_id: str, execution_id: str, limit: int = 100) -> None:
+    """What the steps of an execution have recorded, without what they returned: the newest, at most 1,000."""
+
+
+def _list_intents(agent_id: str, limit: int = 100) -> None:
+    """The steps that were begun, must not be repeated, and whose outcome nobody knows, oldest first; at most 1,000."""
+
+
 def _list_types() -> None:
     """The agent types that workers can host, each with the parameters of its config."""
 
@@ -194,6 +202,20 @@ CONTROLS: Final = (
         _list_executions,
     ),
     Control("get_execution", "the same of one, and `checkpoint`", {}, calls.get_execution, _get_execution),
+    Control(
+        "list_steps",
+        "list of `number`, `id`, `function`, `replay`, `attempts`, `failed`, `actor`, `time`",
+        {},
+        calls.list_steps,
+        _list_steps,
+    ),
+    Control(
+        "list_intents",
+        "list of `execution`, `step`, `function`, `arguments`, `incarnation`, `time`",
+        {},
+        calls.list_intents,
+        _list_intents,
+    ),
     Control("start", call=_runtime(RuntimeState.RUNNING, RuntimeState.NEW, RuntimeState.STOPPED), parameters=_start),
     Control("stop", call=_runtime(RuntimeState.STOPPED, RuntimeState.RUNNING), parameters=_stop),
 )
@@ -206,7 +228,8 @@ WITHOUT_TASK: Final[Mapping[str, str]] = {
     "compact_all": "takes as long as all streams together; hosting processes compact by themselves",
     "events": "an object of the process; `ares.read_events` and `ares.follow_events` read, agents and services append",
     "snapshots": "an object of the process; `ares.list_snapshots` lists, states stay in the store",
-    "checkpoints": "an object of the process; `ares.list_executions` and `ares.get_execution` read",
+    "checkpoints": "an object of the process; `ares.list_executions`, `ares.get_execution`, `ares.list_steps` and "
+    "`ares.list_intents` read",
     "memory": "an object of the process",
     "config": "`ares.get_config`",
     "state_sources": "of the process that hosts",

@@ -33,9 +33,10 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId
 from ares_celery.model import command as commands
-from ares_celery.model.agent import RuntimeState
+from ares_celery.model.agent import Owner, RuntimeState
 from ares_celery.model.event import NewEvent
 from ares_celery.model.plan import Nudge
+from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.ports import Launcher
 from ares_celery.store.redis.hurry import Hurry, InHurry
@@ -86,6 +87,7 @@ def test_every_public_name_of_a_manager_is_a_task_or_says_why_not() -> None:
     """Whoever adds a method decides."""
     public = {name for name, _ in inspect.getmembers(WholeManager) if not name.startswith("_")}
     own = {"read_events", "follow_events", "list_snapshots", "list_executions", "get_execution", "list_types"}
+    own |= {"list_steps", "list_intents"}
     told = (set(BY_NAME) - own - {"get_config"}) | set(WITHOUT_TASK)
     assert public - told == set(), "neither in CONTROLS nor in WITHOUT_TASK"
     assert told - public - {"state_sources"} == set(), "told of what a Manager does not have"
@@ -296,9 +298,33 @@ def test_what_is_stored_of_an_agent_is_listed(wiring: Wiring) -> None:
     assert call(wiring, "list_types") == {"t": {"names": [], "required": [], "open": True}}
     assert call(wiring, "get_config")["lease_ttl"] == "8s"
     assert call(wiring, "audit", limit=1)[0]["operation"] == "start"
-    for method in ("list_snapshots", "list_executions"):
+    for method in ("list_snapshots", "list_executions", "list_intents"):
         with pytest.raises(AgentNotFoundError):
             call(wiring, method, "nobody")
+    with pytest.raises(AgentNotFoundError):
+        call(wiring, "list_steps", "nobody", "e")
+
+
+def test_steps_and_open_intents_are_listed(wiring: Wiring) -> None:
+    """Steps without what they returned; a page of each has a size."""
+    store, agent_id = wiring.control_ports.store, AgentId("a")
+    record = store.read(agent_id).record
+    assert record is not None
+    fence = store.claim(agent_id, record.epoch, token="t", owner=Owner("i", "w", "t"), page=1).record.fence  # noqa: S106
+    store.open_steps(agent_id, "e", fence=fence, op="o")
+    for number in (1, 2, 3):
+        done = StepRecord(f"s{number}", "f", "safe", {"secret": number})
+        store.record_step(agent_id, fence, "e", done, op=f"r{number}")
+    store.record_intent(agent_id, fence, "e", StepIntent("e", "pay", "charge", arguments=[5]), op="i")
+    listed = call(wiring, "list_steps", "a", "e", limit=2)
+    assert [(one["number"], one["id"], one["failed"]) for one in listed] == [(2, "s2", False), (3, "s3", False)]
+    assert "secret" not in str(listed)
+    assert call(wiring, "list_steps", "a", "other") == []
+    (open_,) = call(wiring, "list_intents", "a")
+    assert (open_["execution"], open_["step"], open_["function"], open_["arguments"]) == ("e", "pay", "charge", [5])
+    for method, given in (("list_steps", ("a", "e")), ("list_intents", ("a",))):
+        with pytest.raises(InvalidSettingError, match="whole number from 1 to 1000"):
+            call(wiring, method, *given, limit=0)
 
 
 @pytest.mark.parametrize("limit", [0, 1001, True, "5"])

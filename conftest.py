@@ -16,7 +16,14 @@ from sybil.sybil import SybilCollection
 from tests.redis_server import NoRedisServerError, RedisServer
 
 #: Documents whose code runs agents: with a Redis of their own at ARES_REDIS_URL.
-_WITH_REDIS = ("change-settings.md", "checkpoints.md", "fork-an-agent.md", "manage-agents.md", "talk-to-an-agent.md")
+_WITH_REDIS = (
+    "change-settings.md",
+    "checkpoints.md",
+    "child-agents.md",
+    "fork-an-agent.md",
+    "manage-agents.md",
+    "talk-to-an-agent.md",
+)
 #: Their files are written and run: tests/integration/test_testing_kit.py, test_services.py, guests/test_howto.py.
 _BY_PYTEST = ("add-it-to-your-app.md", "serve-agents-with-fastapi.md", "test-your-agent.md")
 _documents = Sybil(

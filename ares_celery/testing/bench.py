@@ -56,12 +56,14 @@ _MOST_LOOKS: Final = 200
 class _Pending:
     """Implements :class:`~ares_celery.runtime.ports.Launcher`: keeps the message until somebody wants it delivered."""
 
-    def __init__(self) -> None:
+    def __init__(self, agent_id: AgentId) -> None:
         self.nudge: Nudge | None = None
+        self._agent_id = agent_id
 
     def launch(self, nudge: Nudge) -> None:
-        """Keeps the newest."""
-        self.nudge = nudge
+        """Keeps the newest; agents that this one spawned do not run."""
+        if nudge.agent_id == self._agent_id:
+            self.nudge = nudge
 
     def waiting(self, queue: str | None) -> int | None:  # noqa: ARG002 - the port's signature
         """Nothing waits in a queue."""
@@ -105,7 +107,7 @@ class Bench:
         self.instance: Any = None
         self.is_closed = False
         self._store: RedisStore = open_memory_store(self.clock, "harness", config)
-        self._pending = _Pending()
+        self._pending = _Pending(self.agent_id)
         self.world = World(self._store, self.clock, self.registry, sources, self._pending, Registries(instead=instead))
         named = cast("Store", NamingStore(self.world))
         self.committer = Committer(named, lambda: self._store.config, self._pending, clock=self.clock)
@@ -301,6 +303,10 @@ class Bench:
                 if not self.record.hosted:
                     # Fenced by its deadline: whatever it still does counts for nothing.
                     process.is_dead = True
+
+    def look_at_deadlines(self) -> None:
+        """Does what is due, but for leases."""
+        self._sweeper.sweep_once(judge_leases=False)
 
     def kill(self) -> None:
         """The process dies, as by SIGKILL."""

@@ -8,6 +8,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
+from typing_extensions import override
+
 from ares_celery.agents.specs import parse_spec
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -26,8 +28,8 @@ from ares_celery.model.waits import InterruptInfo
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import MemoryManager, SnapshotStore
 from ares_celery.testing.bench import ACTOR, Bench, spec_for, type_of, with_traceback
+from ares_celery.testing.children import Children
 from ares_celery.testing.process import Trap
-from ares_celery.testing.view import AgentView
 
 __all__ = ["AgentHarness"]
 
@@ -42,7 +44,7 @@ _STREAM_LOOK: Final = 1.0
 _ENDED: Final = frozenset({AgentState.COMPLETED, AgentState.STOPPED, AgentState.PARKED, AgentState.REGISTERED})
 
 
-class AgentHarness(AgentView):
+class AgentHarness(Children):
     """Runs one agent inside a test, with the runtime's real code and a clock that the test moves.
 
     Events, snapshots, messages, recovery and every decision are those of production; the store is in memory, and its
@@ -191,8 +193,7 @@ class AgentHarness(AgentView):
         """
         sent = message_id or self._new_id()
         self._bench.store.send(self._bench.agent_id, message, message_id=sent, wants_reply=False)
-        self._bench.drive(self.now, self._waits)
-        self._raise_failure()
+        self._settle()
         return sent
 
     def ask(self, message: object, *, timeout: timedelta | float | str = TIMEOUT, message_id: str = "") -> Any:  # noqa: ANN401
@@ -288,6 +289,11 @@ class AgentHarness(AgentView):
     def _new_id(self) -> str:
         self._asked += 1
         return uuid.UUID(int=self._asked).hex
+
+    @override
+    def _settle(self) -> None:
+        self._bench.drive(self.now, self._waits)
+        self._raise_failure()
 
     def _waits(self) -> bool:
         """It waits for time to pass or for something to happen, not only for its turn."""

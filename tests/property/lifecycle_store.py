@@ -10,7 +10,7 @@ from datetime import timedelta
 from ares_celery.clock import micros
 from ares_celery.config import default_config
 from ares_celery.ids import Epoch, Instant, Version
-from ares_celery.model.agent import AgentRecord, AgentState, Owner, RuntimeState
+from ares_celery.model.agent import AgentRecord, AgentState, Desired, Owner, RuntimeState
 from ares_celery.model.command import Claim, Command, Deadline, DeadlineDue
 from ares_celery.model.event import EventType, NewEvent
 from ares_celery.model.lifecycle import TABLE, decide, operation_of
@@ -157,7 +157,8 @@ def audit_plan(plan: Plan, now: Instant) -> None:
         assert before is None or before.state not in LIVE, "only a resting agent is deleted"
         return
     if before is None:
-        assert after.state in {AgentState.REGISTERED, AgentState.STARTING}
+        stillborn = after.desired is Desired.STOPPED and after.birth is not None
+        assert after.state in ({AgentState.STOPPED} if stillborn else {AgentState.REGISTERED, AgentState.STARTING})
         assert after.epoch >= now, "the epoch of a new agent is not below the time"
         return
     operation = operation_of(plan.command)
@@ -201,8 +202,8 @@ def audit_record(
     if record.state not in CLAIMABLE:
         assert not record.held, "only what may be claimed one day waits for its group"
     if record.state not in LIVE:
-        # News for its group are on their way whatever becomes of it.
-        kinds -= {Deadline.GROUP}
+        # News for its group and its family are on their way whatever becomes of it.
+        kinds -= {Deadline.GROUP, Deadline.CHILDREN, Deadline.REPORT}
         assert not kinds, f"{record.state} with deadlines {kinds}"
         assert not record.failover
     if policy.max_restarts:

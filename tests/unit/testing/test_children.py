@@ -1,0 +1,88 @@
+"""An agent under test that spawns others: the test plays them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ares_celery import AgentContext, AgentNotFoundError, AgentNotRunningError, AgentSpec, SyncAgentContext
+from ares_celery.testing import AgentHarness
+
+
+class Planner:
+    """Has its work done by a child, and is told of another one's end."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.told: list[Any] = []
+
+    async def start(self, ctx: AgentContext) -> object:
+        """Spawns, and waits."""
+        await ctx.spawn(AgentSpec(id=f"{ctx.agent_id}-helper", type="helper"))
+        asked = await ctx.spawn(AgentSpec(id=f"{ctx.agent_id}-child", type="searcher", config={"q": 1}), report=False)
+        return await asked.result()
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        """Notes what it is told."""
+        self.told.append(message)
+        return None
+
+
+class PlainPlanner:
+    """The same, plain."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.told: list[Any] = []
+
+    def start(self, ctx: SyncAgentContext) -> object:
+        """Spawns, and waits."""
+        ctx.spawn(AgentSpec(id=f"{ctx.agent_id}-helper", type="helper"))
+        asked = ctx.spawn(AgentSpec(id=f"{ctx.agent_id}-child", type="searcher", config={"q": 1}), report=False)
+        return asked.result()
+
+    def process(self, ctx: SyncAgentContext, message: object) -> object:
+        """Notes what it is told."""
+        self.told.append(message)
+        return None
+
+
+@pytest.mark.parametrize("kind", [Planner, PlainPlanner])
+def test_a_test_plays_the_children_of_its_agent(kind: type) -> None:
+    """It lets them complete, or be given up on; the agent gets results and reports as from real ones."""
+    with AgentHarness(kind, "p") as harness:
+        assert [(child.id, child.type, child.state) for child in harness.children] == [
+            ("p-helper", "helper", "starting"),
+            ("p-child", "searcher", "starting"),
+        ]
+        harness.park_child("p-helper", "three tries")
+        harness.advance(5)
+        assert harness.agent.told == [
+            {"child": "p-helper", "state": "parked", "cause": "attempts", "reason": "three tries"}
+        ]
+        harness.complete_child("p-child", {"found": 3})
+        harness.advance(2)
+        assert {child.id: child.state for child in harness.children} == {"p-helper": "parked", "p-child": "completed"}
+        assert {child.id: child.result for child in harness.children}["p-child"] == {"found": 3}
+
+
+def test_a_death_while_it_waits_spawns_nothing_twice() -> None:
+    """The next life waits for the same children."""
+    with AgentHarness(Planner, "p") as harness:
+        harness.crash()
+        harness.restart()
+        assert len(harness.children) == 2
+        assert [event.type for event in harness.all_events].count("child.spawned") == 2
+        harness.complete_child("p-child", 7)
+        harness.advance(2)
+        assert {child.incarnation for child in harness.children if child.id == "p-child"} == {1}
+
+
+def test_a_stop_takes_the_children_along() -> None:
+    """Those that do not run are stopped at once; what is over cannot be played any more."""
+    with AgentHarness(Planner, "p") as harness:
+        harness.stop()
+        assert {child.state for child in harness.children} == {"stopped"}
+        with pytest.raises(AgentNotRunningError):
+            harness.complete_child("p-child")
+        with pytest.raises(AgentNotFoundError, match="has no child 'q'"):
+            harness.complete_child("q")

@@ -67,11 +67,18 @@ class _Nursery:
         return f"spawn:{sha256(text.encode()).hexdigest()[:32]}"
 
     def outcome(self, child_id: str, record: AgentRecord | None, limit: float, *, is_late: bool) -> tuple[Any] | None:
-        """The result of a child that has completed, in a tuple; None = it goes on. Raises what it ended with."""
+        """The result of a child that has completed, in a tuple; None = it goes on. Raises what it ended with.
+
+        Raises StopSignal as well, when the agent itself is to end.
+        """
         if record is None:
             raise AgentNotFoundError(agent_id=child_id)
         if record.state is AgentState.COMPLETED:
             return (json.loads(record.result) if record.result else None,)
+        if self.incarnation.stopping_reason is not None:
+            # Its children are stopped with it, which is no failure of theirs.
+            self.incarnation.observed = True
+            raise StopSignal
         if record.state is AgentState.PARKED:
             raise AgentParkedError(agent_id=child_id, cause=record.cause, reason=record.reason)
         at_rest = record.state in (AgentState.STOPPED, AgentState.REGISTERED)
@@ -85,12 +92,6 @@ class _Nursery:
         """The limit in seconds, and when it is over."""
         limit = float("inf") if timeout is None else check_timeout(timeout).total_seconds()
         return limit, self.clock.monotonic() + limit
-
-    def demand_time(self) -> None:
-        """Raises StopSignal when the agent is to end: there is nothing yet that a wait could give."""
-        if self.incarnation.stopping_reason is not None:
-            self.incarnation.observed = True
-            raise StopSignal
 
 
 class AsyncNursery(_Nursery):
@@ -163,7 +164,6 @@ class AsyncChild:
             found = nursery.outcome(self._id, await self._read(), limit, is_late=is_late)
             if found is not None:
                 return found[0]
-            nursery.demand_time()
             await nursery.sleep(min(pause, until - nursery.clock.monotonic()))
             pause = min(pause * 1.5, _LONGEST_LOOK)
 
@@ -227,7 +227,6 @@ class SyncChild:
             found = nursery.outcome(self._id, self._read(), limit, is_late=is_late)
             if found is not None:
                 return found[0]
-            nursery.demand_time()
             nursery.sleep(min(pause, until - nursery.clock.monotonic()))
             pause = min(pause * 1.5, _LONGEST_LOOK)
 

@@ -21,10 +21,10 @@ from ares_celery import (
     UnknownAgentTypeError,
     WaitTimeoutError,
 )
-from ares_celery.errors import FencedError
+from ares_celery.errors import FencedError, UnreadableRecordError
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentInfo, AgentState, Desired
-from ares_celery.model.command import Command, Die, Park, Spawn
+from ares_celery.model.command import Command, Die, Park, Spawn, Stop
 from ares_celery.model.event import NewEvent
 from ares_celery.model.restart import DeathCause
 from ares_celery.store.redis.keys import Keys
@@ -128,7 +128,7 @@ def runtime(redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
     """A whole runtime with the agents of this file."""
     SEEN.clear()
     with Runtime(redis_server.url, namespace, hints=True, shards=4) as made:
-        for name in ("Parent", "PlainParent", "Listener", "Worker", "Asker", "PlainAsker"):
+        for name in ("Parent", "PlainParent", "Listener", "Chooser", "Worker", "Asker", "PlainAsker"):
             made.register(name.lower(), globals()[name])
         made.manager.start()
         yield made
@@ -348,6 +348,52 @@ def test_what_ends_the_parent_otherwise_leaves_the_children_alone(runtime: Runti
     settle(runtime, lambda: states(runtime, "c") == {AgentState.STOPPED}, "the stop")
 
 
+def test_a_cascade_looks_again_until_all_have_ended_and_leaves_younger_children_alone(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that could not be asked at first is asked again; one that the next life spawned meanwhile is none of its."""
+    apply, refused = runtime.committer.apply, list[str]()
+
+    def refusing(agent_id: AgentId, command: Command, **options: Any) -> Any:
+        if isinstance(command, Stop) and agent_id == "c1" and len(refused) < 2:
+            refused.append(agent_id)
+            raise UnreadableRecordError(agent_id=agent_id, problem="for a while")
+        return apply(agent_id, command, **options)
+
+    start(runtime, "chooser", children=[worker("c1")])
+    settle(runtime, lambda: SEEN == ["c1"], "the child")
+    runtime.until("c1", "running")
+    monkeypatch.setattr(runtime.committer, "apply", refusing)
+    runtime.manager.stop_agent("p")
+    runtime.sweep()
+    assert len(refused) == 2
+    assert due(runtime, "children") == ["children|p"]
+    runtime.manager.update_agent("p", config={"children": [worker("c2")]})
+    runtime.manager.start_agent("p")
+    settle(runtime, lambda: SEEN == ["c1", "c2"], "the younger child")
+    settle(runtime, lambda: states(runtime, "c1") == {AgentState.STOPPED}, "the second look")
+    settle(runtime, lambda: not due(runtime, "children"), "the cascade's end")
+    assert states(runtime, "c2", "p") == {AgentState.RUNNING}
+
+
+def test_a_child_that_is_refused_after_it_was_listed_is_forgotten(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else has made an agent of this id in the meantime: that one is nobody's child."""
+    adopt = runtime.store.adopt
+
+    def taken(*args: Any, **options: Any) -> Any:
+        answer = adopt(*args, **options)
+        start(runtime, "worker", "c")
+        return answer
+
+    monkeypatch.setattr(runtime.store, "adopt", taken)
+    runtime.register("mistaken", Mistaken)
+    start(runtime, "mistaken", spec={"id": "c", "type": "worker"})
+    assert runtime.until("p", "completed").result[0] == "agent_already_registered"
+    assert runtime.store.children(AgentId("p")) == []
+
+
 def test_a_stop_of_an_agent_at_rest_reaches_those_it_left_behind(runtime: Runtime) -> None:
     """Completed parents, at any level, do not keep a tree from being stopped."""
     child = {"id": "c", "type": "quick", "config": {"children": [worker("g")]}}
@@ -359,6 +405,19 @@ def test_a_stop_of_an_agent_at_rest_reaches_those_it_left_behind(runtime: Runtim
     settle(runtime, lambda: states(runtime, "g") == {AgentState.STOPPED}, "the grandchild's stop")
     assert states(runtime, "p", "c") == {AgentState.COMPLETED}
     settle(runtime, lambda: not due(runtime, "children"), "the cascade's end")
+
+
+class Chooser(Parent):
+    """Spawns, with ids that tell its lives apart, and lives on."""
+
+    @override
+    async def start(self, ctx: AgentContext) -> None:
+        """Spawns in order."""
+        for fields in self.children:
+            child = await ctx.spawn(AgentSpec(**fields))
+            SEEN.append(child.id)
+        while not ctx.stop_requested:
+            await ctx.sleep(60)
 
 
 class Quick(Parent):

@@ -86,3 +86,31 @@ def test_a_stop_takes_the_children_along() -> None:
             harness.complete_child("p-child")
         with pytest.raises(AgentNotFoundError, match="has no child 'q'"):
             harness.complete_child("q")
+
+
+class Patient:
+    """Tells when a wait for its child fails."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.failed = False
+
+    async def start(self, ctx: AgentContext) -> None:
+        """Waits."""
+        child = await ctx.spawn(AgentSpec(id="c", type="searcher"))
+        try:
+            await child.result()
+        except AgentNotRunningError:
+            self.failed = True
+
+
+def test_an_agent_that_is_stopped_with_its_child_sees_no_failure() -> None:
+    """The wait ends in order, although the child is stopped first; one that somebody else stops is a failure."""
+    with AgentHarness(Patient, "p") as harness:
+        harness.stop()
+        assert {child.state for child in harness.children} == {"stopped"}
+        assert not harness.agent.failed
+        assert harness.info.state == "stopped"
+    with AgentHarness(Patient, "p") as harness:
+        harness.manager.stop_agent("c", wait=False)
+        harness.advance(2)
+        assert harness.agent.failed

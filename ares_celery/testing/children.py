@@ -70,4 +70,10 @@ class Children(AgentView):
 
     def _settle(self) -> None:
         """Lets the agent do what it now can."""
-        raise NotImplementedError
+        self._bench.drive(self.now, self._waits)
+        self._raise_failure()
+
+    def _waits(self) -> bool:
+        """It waits for time to pass or for something to happen, not only for its turn."""
+        process = self._bench.process
+        return process is None or not process.lives or process.stage.next_at > self.now

@@ -8,8 +8,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
-from typing_extensions import override
-
 from ares_celery.agents.specs import parse_spec
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -289,16 +287,6 @@ class AgentHarness(Children):
     def _new_id(self) -> str:
         self._asked += 1
         return uuid.UUID(int=self._asked).hex
-
-    @override
-    def _settle(self) -> None:
-        self._bench.drive(self.now, self._waits)
-        self._raise_failure()
-
-    def _waits(self) -> bool:
-        """It waits for time to pass or for something to happen, not only for its turn."""
-        process = self._bench.process
-        return process is None or not process.lives or process.stage.next_at > self.now
 
     def approve(
         self,

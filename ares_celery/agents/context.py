@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from ares_celery.agents.children import Spawning, SyncSpawning
 from ares_celery.agents.sharing import Sharing, SyncSharing
+from ares_celery.agents.steps import Stepping, SyncStepping
 from ares_celery.model.event import Event
 from ares_celery.model.waits import Approval
 
@@ -73,7 +74,7 @@ class ContextInfo(Protocol):
         ...
 
 
-class AgentContext(ContextInfo, Sharing, Spawning, Protocol):
+class AgentContext(ContextInfo, Sharing, Spawning, Stepping, Protocol):
     """The context of an agent whose methods are ``async``.
 
     Every call waits while the store is away, and raises FencedSignal (not an Exception) once the incarnation is over.
@@ -192,7 +193,7 @@ class AgentContext(ContextInfo, Sharing, Spawning, Protocol):
         ...
 
 
-class SyncAgentContext(ContextInfo, SyncSharing, SyncSpawning, Protocol):
+class SyncAgentContext(ContextInfo, SyncSharing, SyncSpawning, SyncStepping, Protocol):
     """The context of an agent whose methods are plain; the same names. Messages are handed over at its calls."""
 
     def emit(

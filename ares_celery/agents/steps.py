@@ -17,6 +17,7 @@ from ares_celery.errors import InvalidSettingError
 from ares_celery.model.durations import parse_duration
 
 __all__ = [
+    "DEFAULTS",
     "KEY",
     "UNSET",
     "ExecutionScope",
@@ -100,6 +101,7 @@ class StepOptions:
         return made
 
 
+#: What holds for a function without ``@step``.
 DEFAULTS: Final = StepOptions()
 
 

@@ -66,6 +66,7 @@ from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal, Wa
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.steps import (
     InvalidStepIdError,
+    SecretsHookError,
     StepChangedError,
     StepFailedError,
     StepIdReusedError,
@@ -157,6 +158,7 @@ __all__ = [
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",
     "RuntimeStoppedError",
+    "SecretsHookError",
     "SessionNotFoundError",
     "SnapshotStoreError",
     "SnapshotTooLargeError",

@@ -6,6 +6,7 @@ from ares_celery.errors.base import AresError
 
 __all__ = [
     "InvalidStepIdError",
+    "SecretsHookError",
     "StepChangedError",
     "StepFailedError",
     "StepIdReusedError",
@@ -95,4 +96,14 @@ class StepResultTooLargeError(AresError, ValueError):
     template = (
         "{what} of step {step!r} of execution {execution!r} of agent {agent_id!r} has {size} bytes, the limit is "
         "{limit} (max_event_bytes); store it elsewhere and return a reference"
+    )
+
+
+class SecretsHookError(AresError):
+    """The hook that keeps secrets out of the store raised; what it was asked about was not stored."""
+
+    code = "secrets_hook"
+    template = (
+        "{what} of step {step!r} of execution {execution!r} of agent {agent_id!r} was not stored: the secrets hook "
+        "failed: {problem}"
     )

@@ -301,6 +301,8 @@ class AgentRecord:
     changed_at: Instant = Instant(0)
     claimed_at: Instant = Instant(0)
     running_since: Instant = Instant(0)
+    #: When it was started again after it had completed; 0 = never. What it did before then is an earlier run's.
+    begun_at: Instant = Instant(0)
     died_at: Instant = Instant(0)
     last_progress: Instant = Instant(0)
     #: Unfinished executions; counted by the store.

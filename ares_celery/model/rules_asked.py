@@ -76,7 +76,7 @@ def start(situation: Situation, command: Command) -> Plan:
     simply = (AgentState.REGISTERED, AgentState.STOPPED, AgentState.COMPLETED)
     if record.desired is not Desired.STOPPED and record.state not in simply:
         return _exists(situation, asked, record)
-    base = started_anew(record, asked.spec or record.spec, command)
+    base = replace(started_anew(record, asked.spec or record.spec, command), begun_at=_begun(situation, record))
     if record.state is AgentState.STOPPING:
         return Plan(command, record, base)
     return launch(situation, command, renew(base, situation.now))
@@ -107,6 +107,11 @@ def started_anew(record: AgentRecord, spec: AgentSpec, command: Command) -> Agen
         woken_at=Instant(0),
         starts=record.starts + 1,
     )
+
+
+def _begun(situation: Situation, record: AgentRecord) -> Instant:
+    """When this run of the agent began: one that had completed begins a new one."""
+    return situation.now if record.state is AgentState.COMPLETED else record.begun_at
 
 
 def _exists(situation: Situation, asked: commands.Start, record: AgentRecord) -> Plan:
@@ -242,6 +247,7 @@ def restart(situation: Situation, command: Command) -> Plan:
         attempt=0,
         failures=0,
         start_reason="restart",
+        begun_at=_begun(situation, record),
         result="",
         starts=record.starts + (record.state is AgentState.COMPLETED),
     )

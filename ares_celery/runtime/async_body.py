@@ -23,9 +23,11 @@ from ares_celery.runtime.async_serving import AsyncServing
 from ares_celery.runtime.contained import ContainedExit, contained
 from ares_celery.runtime.ends import (
     ApplyFailedSignal,
+    Completed,
     Crash,
     End,
     Fenced,
+    ParkSignal,
     Yielded,
     agent_failed,
     crash,
@@ -224,6 +226,8 @@ class AsyncBody:
             return Fenced()
         if isinstance(error, (StopSignal, WaitSignal)):
             return verdict_on_signal(self._incarnation)
+        if isinstance(error, ParkSignal):
+            return error.end
         if isinstance(error, (ApplyFailedSignal, ContainedExit)):
             error = error.error
         elif self._incarnation.parking is not None:
@@ -244,6 +248,8 @@ class AsyncBody:
             self._ctx.logger.error("stop() failed", exc_info=error)  # noqa: TRY400 - also for what is no Exception
         try:
             await self._ctx.final_snapshot()
+            if isinstance(end, Completed):
+                await self._ctx.steps.end_main()
         except FencedSignal:
             return Fenced()
         except (asyncio.CancelledError, StopSignal):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
@@ -11,6 +12,7 @@ from typing_extensions import override
 
 from ares_celery.agents.contract import Agent, StatefulAgent
 from ares_celery.agents.sharing import MCPHandle
+from ares_celery.agents.steps import DEFAULTS
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -26,6 +28,7 @@ from ares_celery.errors import (
 from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.runtime.async_steps import AsyncExecution, AsyncStepCaller, AsyncSteps, AsyncStepWaits
 from ares_celery.runtime.async_waits import AsyncWaits
 from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
@@ -63,10 +66,30 @@ class AsyncContext(AsyncWaits):
         self._shared = shared
 
     @cached_property
+    def steps(self) -> AsyncSteps:
+        """The steps of this incarnation."""
+        waits = AsyncStepWaits(self._persist, self._alive, self._emit, self._wait_to_retry, self._tell_stored)
+        steps = AsyncSteps(self._step_parts(self._meter.steps_are), self._store, waits)
+        steps.gate = self._meter.check
+        return steps
+
+    @cached_property
+    def step(self) -> AsyncStepCaller:
+        """Runs a function once in the current execution."""
+        return AsyncStepCaller(self.steps)
+
+    @override
+    async def _as_step(self, step_id: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        return await self.steps.run(step_id, function, (), {}, DEFAULTS, name=step_id.partition(":")[0])
+
+    def execution(self, execution_id: str, /) -> AsyncExecution:
+        """The execution that the steps of a block belong to."""
+        return AsyncExecution(self.steps, execution_id)
+
+    @cached_property
     def _access(self) -> AsyncAccess:
-        return AsyncAccess(
-            self._shared or things_without_loop(), self._tool_caller(), self._alive, gate=self._meter.check
-        )
+        things, caller = self._shared or things_without_loop(), self._tool_caller()
+        return AsyncAccess(things, caller, self._alive, gate=self._meter.check, steps=self.steps)
 
     @cached_property
     def _meter(self) -> AsyncMeter:
@@ -225,6 +248,23 @@ class AsyncContext(AsyncWaits):
         """Events that others wrote meanwhile: they come first, as on replay."""
         options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
         return await self._persist(lambda: self._store.read(self._incarnation.agent_id, options))
+
+    async def _tell_stored(self, version: Version) -> None:
+        """Has those who listen in this process hear an event that the store has written."""
+        if self._incarnation.listener is not None:
+            self._incarnation.listener.publish(await self._between(Version(version - 1), Version(version + 1)))
+
+    async def _wait_to_retry(self, seconds: float) -> None:
+        """Waits; raises a signal when the incarnation is asked to end, or is over."""
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0 and self._incarnation.stopping_reason is None:
+            self._woken.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._woken.wait()
+        await self._alive()
+        if self._incarnation.stopping_reason is not None:
+            await self._refuse(StopSignal())
 
     @override
     async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:

@@ -29,7 +29,7 @@ from ares_celery.runtime.async_context import AsyncContext
 from ares_celery.runtime.chunk_writer import LOOK, AsyncChunkWriter, CallerLeft
 from ares_celery.runtime.contained import ContainedExit, contained
 from ares_celery.runtime.context import OUTAGE_PAUSE
-from ares_celery.runtime.ends import failure_reply
+from ares_celery.runtime.ends import failure_reply, park_if_changed
 from ares_celery.runtime.handling import Begun, Outcome, failed, handling, is_later, left, poisoned, unhandled
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.store.base import AsyncIncarnationStore, InboxMessage, Reply
@@ -227,10 +227,14 @@ class AsyncServing:
         await self._ctx.settle()
 
     async def _settle(self, message: InboxMessage, outcome: Outcome, chunks: int) -> None:
+        if self._ctx.steps.is_unsettled(message.message_id):
+            # Not answered before a person has said how the step came out: then it is handled again, and goes on.
+            raise StopSignal
         agent_id, then = self._incarnation.agent_id, self._begun.following() if self._may_serve() else ""
         if outcome.reason is not None:
             await self._bury(message, outcome.reason, outcome.reply)
             self._begun.answered(message.entry, "")
+            self._ctx.steps.forget(message.message_id)
             return
         try:
             await self._store_reply(message, outcome.reply, chunks, then)
@@ -238,15 +242,18 @@ class AsyncServing:
             # The answer itself is bad: the caller is told, or the message would come again for ever.
             await self._store_reply(message, failure_reply(agent_id, message.message_id, error), chunks, then)
         self._begun.answered(message.entry, then)
+        self._ctx.steps.forget(message.message_id)
 
     async def _store_reply(self, message: InboxMessage, reply: Reply, chunks: int, then: str) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then)
+        ends = self._ctx.steps.finishes(message.message_id)
+        call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then, finishes=ends)
         await self._from_store(call)
 
     async def _bury(self, message: InboxMessage, reason: DeadReason, reply: Reply) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        await self._from_store(partial(self._store.bury, agent_id, fence, message, reason, reply))
+        ends = self._ctx.steps.finishes(message.message_id)
+        await self._from_store(partial(self._store.bury, agent_id, fence, message, reason, reply, finishes=ends))
         log.warning(
             "agent %s: message %s is a dead letter (%s)", agent_id, message.message_id, reason.value,
             extra={"agent_id": agent_id},
@@ -280,6 +287,7 @@ class AsyncServing:
             self._dies_of = exit_
             raised = exit_.error
         except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
+            park_if_changed(error)
             raised = error
         return failed(message, failure_reply(agent_id, message.message_id, raised))
 

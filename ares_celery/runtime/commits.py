@@ -91,6 +91,11 @@ class Committer:
         self._clock = clock or SystemClock()
         self._never = Flag()
 
+    @property
+    def judge(self) -> RecoveryJudge | None:
+        """Who is asked before what failed comes back."""
+        return self._judge
+
     def apply(
         self,
         agent_id: AgentId,

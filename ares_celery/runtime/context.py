@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Awaitable, Generator, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -16,6 +16,7 @@ from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import UnserialisableError
 from ares_celery.errors.wording import describe_error, say_place
+from ares_celery.ids import Version
 from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent, why_reserved
 from ares_celery.runtime.callers import check_texts
 from ares_celery.runtime.ends import ApplyFailedSignal
@@ -23,6 +24,7 @@ from ares_celery.runtime.handling import id_of_sent
 from ares_celery.runtime.incarnation import Completion, Incarnation
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.replay import replayable
+from ares_celery.runtime.steps import StepParts
 from ares_celery.runtime.tool_calls import ToolCaller
 from ares_celery.runtime.waits import Sleeps
 from ares_celery.store.interrupts import InterruptLook
@@ -141,6 +143,18 @@ class BaseContext:
     def heartbeat(self) -> None:
         """Says that the agent makes progress."""
         self._incarnation.progress_at = self._clock.monotonic()
+
+    def _step_parts(self, note_spent: Callable[[int], None]) -> StepParts:
+        """What steps need of this context; ``note_spent`` is told how many the agent has recorded."""
+        return StepParts(self._incarnation, self._clock, self._next_op, self._note_version, note_spent)
+
+    def _note_version(self, version: Version) -> None:
+        """The store has told a step by an event of the runtime's own: there is nothing to apply as a rule."""
+        self._events_since_snapshot += 1
+        is_next = version == self._incarnation.last_version + 1
+        # One that is applied, or that comes behind events of others, is read at the next emit.
+        if is_next and not self._incarnation.record.spec.replay_lifecycle:
+            self._incarnation.last_version = version
 
     def _tool_caller(self) -> ToolCaller:
         """The incarnation as it calls tools; plug-ins with hooks are told."""

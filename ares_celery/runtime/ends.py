@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from ares_celery.errors import AgentFailedError, AgentSignal
+from ares_celery.errors import AgentFailedError, AgentSignal, StepChangedError
 from ares_celery.errors.wording import message_of, place_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
@@ -20,12 +20,15 @@ __all__ = [
     "Crash",
     "End",
     "Fenced",
+    "ParkSignal",
     "Parked",
     "Waits",
     "Yielded",
     "agent_failed",
+    "changed_step",
     "crash",
     "failure_reply",
+    "park_if_changed",
     "verdict_on_return",
     "verdict_on_signal",
 ]
@@ -88,9 +91,31 @@ def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
     )
 
 
-def crash(agent_id: str, error: BaseException) -> Crash:
-    """The end by an exception, with whose fault it is."""
+def crash(agent_id: str, error: BaseException) -> Crash | Parked:
+    """The end by an exception, with whose fault it is; where the code no longer fits what it did, a person looks."""
+    changed = changed_step(error)
+    if changed is not None:
+        return Parked("step_changed", str(changed))
     return Crash(agent_failed(agent_id, error), cause_of(error))
+
+
+def changed_step(error: BaseException) -> StepChangedError | None:
+    """The error of a step that another function recorded, if this is one, also in a group."""
+    if isinstance(error, StepChangedError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        members = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        return next((found for one in members if (found := changed_step(one)) is not None), None)
+    return None
+
+
+class ParkSignal(AgentSignal):
+    """Ends the incarnation in order, and leaves the agent to a person."""
+
+    def __init__(self, cause: str, reason: str) -> None:
+        """Says why."""
+        super().__init__(reason)
+        self.end = Parked(cause, reason)
 
 
 def failure_reply(agent_id: str, message_id: str, error: BaseException) -> Reply:
@@ -124,3 +149,14 @@ def verdict_on_return(incarnation: Incarnation, *, serves: bool, returned: objec
         )
         return Crash(error)
     return Completed(returned)
+
+
+def park_if_changed(error: BaseException) -> None:
+    """A message is not answered where the code no longer fits what its steps did: it is handled again, by other code.
+
+    Raises:
+        ParkSignal: The error is such a one.
+    """
+    changed = changed_step(error)
+    if changed is not None:
+        raise ParkSignal("step_changed", str(changed)) from error

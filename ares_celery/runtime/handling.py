@@ -14,6 +14,7 @@ from typing import Final
 from ares_celery.errors import MessagePoisonedError, OperationNotSupportedError, StreamCancelledError
 from ares_celery.model.message import DeadReason, MessageKind
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.step_scope import SCOPE
 from ares_celery.store.base import InboxMessage, Reply
 
 __all__ = [
@@ -46,11 +47,13 @@ _current: Final[ContextVar[_Handling | None]] = ContextVar("ares_handling", defa
 
 @contextmanager
 def handling(incarnation: Incarnation, message: InboxMessage) -> Generator[None]:
-    """Whatever the block calls, and tasks that begin in it, handles this message."""
+    """Whatever the block calls, and tasks that begin in it, handles this message, and none of the steps around it."""
     token = _current.set(_Handling(incarnation, message.message_id))
+    outside = SCOPE.set(None)
     try:
         yield
     finally:
+        SCOPE.reset(outside)
         _current.reset(token)
 
 

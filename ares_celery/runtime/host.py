@@ -161,7 +161,7 @@ class ProcessHost:
                 extra={"agent_id": agent_id, "epoch": epoch, "task_id": delivery.task_id},
             )
             return claimed
-        incarnation = Incarnation(claimed.record, delivery.task_id, self._listener)
+        incarnation = Incarnation(claimed.record, delivery.task_id, self._listener, self._committer.judge)
         incarnation.family = Family(self._store, self._committer, self._registry)
         self._hosted.add(incarnation)
         try:

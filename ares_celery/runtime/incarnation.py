@@ -14,7 +14,7 @@ from ares_celery.model.agent import AgentRecord, Desired, Request
 from ares_celery.model.command import Finding
 from ares_celery.model.waits import Waiting
 from ares_celery.runtime.family import Family
-from ares_celery.runtime.ports import EventListener
+from ares_celery.runtime.ports import EventListener, RecoveryJudge
 from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 
 __all__ = ["Completion", "HostedSet", "Incarnation", "Parked", "facts_of"]
@@ -60,6 +60,7 @@ class Incarnation:
         "family",
         "fence",
         "inbox_hint",
+        "judge",
         "last_version",
         "listener",
         "observed",
@@ -78,8 +79,16 @@ class Incarnation:
         "waits",
     )
 
-    def __init__(self, record: AgentRecord, task_id: str, listener: EventListener | None = None) -> None:
+    def __init__(
+        self,
+        record: AgentRecord,
+        task_id: str,
+        listener: EventListener | None = None,
+        judge: RecoveryJudge | None = None,
+    ) -> None:
         """Begins with the record of a won claim."""
+        #: Asked before a step that failed is tried again.
+        self.judge = judge
         #: Told of the events that the agent has stored.
         self.listener = listener
         self.record = record

@@ -7,9 +7,12 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from ares_celery.errors import OperationNotSupportedError, WorkerResourceError
+from ares_celery.runtime.async_steps import AsyncSteps
+from ares_celery.runtime.calling import ThreadCaller
 from ares_celery.runtime.mcp_holder import GivenSession, MCPHolder
 from ares_celery.runtime.openings import Failed, Opened, Submitter, outcome_of, value_of, wait_in_thread
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.sync_steps import SyncSteps
 from ares_celery.runtime.tool_calls import AsyncToolCall, SyncToolCall, ToolCaller
 
 __all__ = ["AsyncAccess", "SyncAccess", "things_without_loop"]
@@ -26,6 +29,7 @@ class AsyncAccess:
         alive: Awaited before each use: waits while the incarnation is suspended, raises once it is over. So nothing
             outside is touched by one that another has followed.
         gate: Awaited before each call of a tool or an MCP server; raises when the agent may do no more.
+        steps: Where calls of tools are recorded; None: nowhere.
     """
 
     def __init__(
@@ -35,11 +39,13 @@ class AsyncAccess:
         alive: Callable[[], Awaitable[None]] | None = None,
         *,
         gate: Callable[[], Awaitable[None]] | None = None,
+        steps: AsyncSteps | None = None,
     ) -> None:
         self._things = things
         self._caller = caller
         self._alive = alive or _always
         self._gate = gate or _always
+        self._steps = steps
 
     def resource(self, which: Any, /) -> Awaitable[Any]:  # noqa: ANN401 - a name or a function
         """See :meth:`Sharing.resource`."""
@@ -47,7 +53,7 @@ class AsyncAccess:
 
     def tool(self, which: Any, /) -> AsyncToolCall:  # noqa: ANN401 - as above
         """See :meth:`Sharing.tool`."""
-        return AsyncToolCall(self._things.tool(which), self._caller, self._permitted)
+        return AsyncToolCall(self._things.tool(which), self._caller, self._permitted, self._steps)
 
     def mcp(self, name: str, /) -> _MCPHandle:
         """See :meth:`Sharing.mcp`."""
@@ -67,6 +73,7 @@ class SyncAccess:
         look: Called while something is waited for; raises once the incarnation is over.
         alive: Called before each use; see :class:`AsyncAccess`. Default: ``look``.
         gate: Called before each call of a tool or an MCP server; see :class:`AsyncAccess`.
+        steps: Where calls of tools are recorded; None: nowhere.
     """
 
     def __init__(
@@ -77,12 +84,16 @@ class SyncAccess:
         alive: Callable[[], None] | None = None,
         *,
         gate: Callable[[], None] | None = None,
+        steps: SyncSteps | None = None,
     ) -> None:
         self._things = things
         self._caller = caller
         self._look = look
         self._alive = alive or look
         self._gate = gate
+        self._steps = steps
+        #: Runs functions of either colour for the agent's thread.
+        self.calls = ThreadCaller(self._on_loop, look, caller.clock)
 
     def resource(self, which: Any, /) -> Any:  # noqa: ANN401 - a name or a function
         """See :meth:`SyncSharing.resource`."""
@@ -91,8 +102,7 @@ class SyncAccess:
 
     def tool(self, which: Any, /) -> SyncToolCall:  # noqa: ANN401 - as above
         """See :meth:`SyncSharing.tool`."""
-        tool = self._things.tool(which)
-        return SyncToolCall(tool, self._caller, on_loop=self._on_loop, look=self._look, alive=self._permitted)
+        return SyncToolCall(self._things.tool(which), self._caller, self.calls, self._permitted, self._steps)
 
     def mcp(self, name: str, /) -> _SyncMCPHandle:
         """See :meth:`SyncSharing.mcp`."""

@@ -19,9 +19,11 @@ from ares_celery.errors import (
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.ends import (
     ApplyFailedSignal,
+    Completed,
     Crash,
     End,
     Fenced,
+    ParkSignal,
     Yielded,
     crash,
     verdict_on_return,
@@ -152,6 +154,8 @@ class SyncBody:
             return Fenced()
         if isinstance(error, (StopSignal, WaitSignal)):
             return verdict_on_signal(self._incarnation)
+        if isinstance(error, ParkSignal):
+            return error.end
         if isinstance(error, ApplyFailedSignal):
             error = error.error
         elif self._incarnation.parking is not None:
@@ -164,6 +168,8 @@ class SyncBody:
             if stop is not None:
                 self._user_code(stop, self._ctx)
             self._ctx.final_snapshot()
+            if isinstance(end, Completed):
+                self._ctx.steps.end_main()
         except FencedSignal:
             return Fenced()
         except StopSignal:

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from ares_celery.agents.contract import Agent, StatefulAgent
 from ares_celery.agents.sharing import SyncMCPHandle
+from ares_celery.agents.steps import DEFAULTS
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
@@ -31,6 +32,7 @@ from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.nursery import SyncChild, SyncNursery
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.sync_steps import SyncExecution, SyncStepCaller, SyncSteps, SyncStepWaits
 from ares_celery.runtime.sync_waits import SyncWaits
 from ares_celery.runtime.tool_calls import SyncToolCall
 from ares_celery.store.base import Store
@@ -66,9 +68,32 @@ class SyncContext(SyncWaits):
         self._shared = shared
 
     @cached_property
+    def steps(self) -> SyncSteps:
+        """The steps of this incarnation."""
+        waits = SyncStepWaits(self._persist, self._alive, self._emit, self._wait_to_retry, self._tell_stored)
+        steps = SyncSteps(self._step_parts(self._meter.steps_are), self._store, waits, lambda: self._access.calls)
+        steps.gate = self._meter.check
+        return steps
+
+    @cached_property
+    def step(self) -> SyncStepCaller:
+        """Runs a function once in the current execution."""
+        return SyncStepCaller(self.steps)
+
+    @override
+    def _as_step(self, step_id: str, function: Callable[[], Any]) -> Any:
+        return self.steps.run(step_id, function, (), {}, DEFAULTS, name=step_id.partition(":")[0])
+
+    def execution(self, execution_id: str, /) -> SyncExecution:
+        """The execution that the steps of a block belong to."""
+        return SyncExecution(self.steps, execution_id)
+
+    @cached_property
     def _access(self) -> SyncAccess:
         things = self._shared or things_without_loop()
-        return SyncAccess(things, self._tool_caller(), self._look_up, self._alive, gate=self._meter.check)
+        return SyncAccess(
+            things, self._tool_caller(), self._look_up, self._alive, gate=self._meter.check, steps=self.steps
+        )
 
     @cached_property
     def _meter(self) -> SyncMeter:
@@ -138,7 +163,7 @@ class SyncContext(SyncWaits):
         self._alive()
 
     @override
-    def _pause(self, seconds: float) -> None:
+    def _wait_to_retry(self, seconds: float) -> None:
         """Until it is woken, at most so long; no silence of the agent's code."""
         self._waiting = True
         self._clock.wait(self._woken, seconds)
@@ -242,6 +267,23 @@ class SyncContext(SyncWaits):
         """Events that others wrote meanwhile: they come first, as on replay."""
         options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
         return self._persist(lambda: self._store.events.read(self._incarnation.agent_id, options))
+
+    def _tell_stored(self, version: Version) -> None:
+        """Has those who listen in this process hear an event that the store has written."""
+        if self._incarnation.listener is not None:
+            self._incarnation.listener.publish(self._between(Version(version - 1), Version(version + 1)))
+
+    def _wait_to_retry(self, seconds: float) -> None:
+        """Waits; raises a signal when the incarnation is asked to end, or is over."""
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0 and self._incarnation.stopping_reason is None:
+            self._woken.clear()
+            self._waiting = True
+            self._clock.wait(self._woken, left)
+            self._called_at, self._waiting = self._clock.monotonic(), False
+        self._alive()
+        if self._incarnation.stopping_reason is not None:
+            self._refuse(StopSignal())
 
     @override
     def _persist(self, call: Callable[[], T]) -> T:

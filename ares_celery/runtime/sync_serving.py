@@ -25,7 +25,7 @@ from ares_celery.errors import (
 from ares_celery.model.message import DeadReason, MessageKind, StreamResult
 from ares_celery.runtime.chunk_writer import CallerLeft, ChunkWriter
 from ares_celery.runtime.context import OUTAGE_PAUSE
-from ares_celery.runtime.ends import failure_reply
+from ares_celery.runtime.ends import failure_reply, park_if_changed
 from ares_celery.runtime.handling import Begun, Outcome, failed, handling, is_later, left, poisoned, unhandled
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.sync_context import SyncContext
@@ -161,10 +161,14 @@ class SyncServing:
         self._ctx.settle()
 
     def _settle(self, message: InboxMessage, outcome: Outcome, chunks: int) -> None:
+        if self._ctx.steps.is_unsettled(message.message_id):
+            # Not answered before a person has said how the step came out: then it is handled again, and goes on.
+            raise StopSignal
         agent_id, then = self._incarnation.agent_id, self._begun.following() if self._may_serve() else ""
         if outcome.reason is not None:
             self._bury(message, outcome.reason, outcome.reply)
             self._begun.answered(message.entry, "")
+            self._ctx.steps.forget(message.message_id)
             return
         try:
             self._store_reply(message, outcome.reply, chunks, then)
@@ -172,14 +176,18 @@ class SyncServing:
             # The answer itself is bad: the caller is told, or the message would come again for ever.
             self._store_reply(message, failure_reply(agent_id, message.message_id, error), chunks, then)
         self._begun.answered(message.entry, then)
+        self._ctx.steps.forget(message.message_id)
 
     def _store_reply(self, message: InboxMessage, reply: Reply, chunks: int, then: str) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        self._from_store(partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then))
+        ends = self._ctx.steps.finishes(message.message_id)
+        call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then, finishes=ends)
+        self._from_store(call)
 
     def _bury(self, message: InboxMessage, reason: DeadReason, reply: Reply) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        self._from_store(partial(self._store.bury, agent_id, fence, message, reason, reply))
+        ends = self._ctx.steps.finishes(message.message_id)
+        self._from_store(partial(self._store.bury, agent_id, fence, message, reason, reply, finishes=ends))
         log.warning(
             "agent %s: message %s is a dead letter (%s)", agent_id, message.message_id, reason.value,
             extra={"agent_id": agent_id},
@@ -199,6 +207,7 @@ class SyncServing:
         except CallerLeft:
             return left(self._incarnation.agent_id, message)
         except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
+            park_if_changed(error)
             raised: BaseException = error
         except BaseException as error:  # noqa: BLE001 - so does it here, and then the agent dies of it
             self._dies_of = raised = error

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
 
-from ares_celery.agents.tools import KEY, Tool, limit_of
-from ares_celery.background import counted_work, start_detached
+from ares_celery.agents.steps import KEY, UNSET, Replay, StepOptions, Unset, takes_key
+from ares_celery.agents.tools import Tool
+from ares_celery.background import start_detached
 from ares_celery.clock import Clock
-from ares_celery.errors import ToolTimeoutError
+from ares_celery.errors import InvalidSettingError, ToolError, ToolTimeoutError
 from ares_celery.errors.wording import describe_error
+from ares_celery.ids import check_step_id
 from ares_celery.plugins.contract import StepCall, StepResult
-from ares_celery.runtime.openings import ON_THREADS, Failed, Opened, outcome_of, value_of, wait_in_thread
+from ares_celery.runtime.async_steps import AsyncSteps
+from ares_celery.runtime.calling import ThreadCaller, call_on_loop, on_thread
 from ares_celery.runtime.ports import StepHooks
+from ares_celery.runtime.sync_steps import SyncSteps
 
 __all__ = ["AsyncToolCall", "SyncToolCall", "ToolCaller"]
 
@@ -57,166 +58,184 @@ class ToolCaller:
         else:
             self.hooks.after_step(step, result)
 
+    def result(self, began: float, value: object, error: BaseException | None = None) -> StepResult:
+        """How a call ended, as hooks see it."""
+        took = timedelta(seconds=self.clock.monotonic() - began)
+        return StepResult(value, "" if error is None else describe_error(error), took)
 
-class _ToolCall:
-    """What both kinds share."""
 
-    def __init__(self, tool: Tool, caller: ToolCaller) -> None:
-        self.tool = tool
-        self._caller = caller
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A tool with what was said of its next call."""
 
-    def _with_timeout(self, timeout: timedelta | float | str | None) -> Tool:
-        return replace(self.tool, timeout=limit_of(self.tool.name, timeout))
+    tool: Tool
+    options: StepOptions
+    step_id: str = ""
 
-    def _complete(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A keyed tool gets a key; one of the caller's own is left alone."""
-        if self.tool.replay != "keyed" or KEY in kwargs:
+    @classmethod
+    def of(cls, tool: Tool) -> _Chosen:
+        limit = tool.timeout.total_seconds() if tool.timeout is not None else None
+        return cls(tool, StepOptions(tool.replay, limit=limit))
+
+    def changed(self, given: Mapping[str, Any], step_id: str | Unset) -> _Chosen:
+        """The same with other options. Raises ToolError."""
+        options = self.options
+        try:
+            options = options.changed(**given)
+            chosen = self.step_id if isinstance(step_id, Unset) else check_step_id(step_id)
+        except InvalidSettingError as error:
+            problem = f"{error.fields['field']}={error.fields['value']!r} {error.fields['problem']}"
+            raise ToolError(tool=self.tool.name, problem=problem) from error
+        if options.replay == "keyed" and not takes_key(self.tool.function):
+            problem = f'a keyed tool takes its key: add the parameter {KEY}: str = ""'
+            raise ToolError(tool=self.tool.name, problem=problem)
+        return replace(self, options=options, step_id=chosen)
+
+    def complete(self, caller: ToolCaller, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Where nothing is recorded a keyed tool gets a key of this call alone; one of the caller's is left alone."""
+        if self.options.replay != "keyed" or KEY in kwargs:
             return kwargs
-        return {**kwargs, KEY: f"{self._caller.agent_id}:{uuid.uuid4().hex}"}
+        return {**kwargs, KEY: f"{caller.agent_id}:{uuid.uuid4().hex}"}
 
-    @property
-    def _limit(self) -> float | None:
-        return self.tool.timeout.total_seconds() if self.tool.timeout is not None else None
-
-    def _late(self) -> ToolTimeoutError:
-        return ToolTimeoutError(tool=self.tool.name, agent_id=self._caller.agent_id, limit=self._limit)
-
-    def _result(self, began: float, outcome: object, error: BaseException | None = None) -> StepResult:
-        took = timedelta(seconds=self._caller.clock.monotonic() - began)
-        return StepResult(outcome, "" if error is None else describe_error(error), took)
+    def late(self, caller: ToolCaller) -> ToolTimeoutError:
+        return ToolTimeoutError(tool=self.tool.name, agent_id=caller.agent_id, limit=self.options.limit)
 
 
-class AsyncToolCall(_ToolCall):
+class AsyncToolCall:
     """Implements :class:`~ares_celery.agents.sharing.ToolCall` for async agents.
 
     Args:
         tool: What is called.
         caller: Who calls.
         alive: Awaited first; raises once the incarnation is over.
+        steps: Where the call is recorded; None: nowhere.
     """
 
-    def __init__(self, tool: Tool, caller: ToolCaller, alive: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(tool, caller)
+    def __init__(
+        self,
+        tool: Tool | _Chosen,
+        caller: ToolCaller,
+        alive: Callable[[], Awaitable[None]],
+        steps: AsyncSteps | None = None,
+    ) -> None:
+        self._chosen = tool if isinstance(tool, _Chosen) else _Chosen.of(tool)
+        self._caller = caller
         self._alive = alive
+        self._steps = steps
 
-    def with_options(self, *, timeout: timedelta | float | str | None) -> Self:
-        """The same tool with another limit for a call."""
-        return type(self)(self._with_timeout(timeout), self._caller, self._alive)
+    def with_options(
+        self,
+        *,
+        timeout: timedelta | float | str | Unset | None = UNSET,
+        replay: Replay | Unset = UNSET,
+        retries: int | Unset = UNSET,
+        step_id: str | Unset = UNSET,
+    ) -> Self:
+        """The same tool with other options of a call."""
+        chosen = self._chosen.changed({"timeout": timeout, "replay": replay, "retries": retries}, step_id)
+        return type(self)(chosen, self._caller, self._alive, self._steps)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the tool takes and gives
         """Calls it; see :class:`~ares_celery.agents.sharing.ToolCall`."""
+        chosen, steps = self._chosen, self._steps
+        if steps is None or not steps.records(chosen.options, chosen.step_id):
+            return await self._unrecorded(args, chosen.complete(self._caller, kwargs))
+        return await steps.call_tool(chosen.tool, chosen.step_id, args, kwargs, chosen.options)
+
+    async def _unrecorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         await self._alive()
-        caller, step = self._caller, self._caller.next_step(self.tool)
+        caller, step = self._caller, self._caller.next_step(self._chosen.tool)
         if step is not None:
-            await _on_thread(caller.tell, step)
+            await on_thread(caller.tell, step)
         began = caller.clock.monotonic()
         try:
-            value = await self._run(args, self._complete(kwargs))
+            value = await self._run(args, kwargs)
         except BaseException as error:
             # Beside the error: what ends the agent must not wait for plug-ins.
             if step is not None:
-                result = self._result(began, None, error)
+                result = caller.result(began, None, error)
                 start_detached("tool-hooks", lambda: caller.tell(step, result))
             raise
         if step is not None:
-            await _on_thread(caller.tell, step, self._result(began, value))
+            await on_thread(caller.tell, step, caller.result(began, value))
         return value
 
     async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
-        function = self.tool.function
-        patience = asyncio.timeout(self._limit)
-        try:
-            async with patience:
-                if self.tool.is_async:
-                    return await function(*args, **kwargs)
-                made = await _on_thread(function, *args, **kwargs)
-                return await made if inspect.isawaitable(made) else made
-        except TimeoutError as error:
-            if not patience.expired():
-                raise
-            raise self._late() from error
+        tool, limit = self._chosen.tool, self._chosen.options.limit
+        return await call_on_loop(
+            tool.function,
+            args,
+            kwargs,
+            is_async=tool.is_async,
+            limit=limit,
+            late=lambda: self._chosen.late(self._caller),
+        )
 
 
-class SyncToolCall(_ToolCall):
+class SyncToolCall:
     """Implements :class:`~ares_celery.agents.sharing.ToolCall` for plain agents.
 
     Args:
         tool: What is called.
         caller: Who calls.
-        on_loop: Runs a coroutine on the process's event loop.
-        look: Called now and then while a call is waited for; may raise.
+        calls: Runs functions of either colour for the agent's thread.
         alive: Called first; raises once the incarnation is over.
+        steps: Where the call is recorded; None: nowhere.
     """
 
     def __init__(
         self,
-        tool: Tool,
+        tool: Tool | _Chosen,
         caller: ToolCaller,
-        *,
-        on_loop: Callable[[Coroutine[Any, Any, Any]], Future[Any]],
-        look: Callable[[], None],
+        calls: ThreadCaller,
         alive: Callable[[], None],
+        steps: SyncSteps | None = None,
     ) -> None:
-        super().__init__(tool, caller)
-        self._on_loop = on_loop
-        self._look = look
+        self._chosen = tool if isinstance(tool, _Chosen) else _Chosen.of(tool)
+        self._caller = caller
+        self._calls = calls
         self._alive = alive
+        self._steps = steps
 
-    def with_options(self, *, timeout: timedelta | float | str | None) -> Self:
-        """The same tool with another limit for a call."""
-        tool, caller = self._with_timeout(timeout), self._caller
-        return type(self)(tool, caller, on_loop=self._on_loop, look=self._look, alive=self._alive)
+    def with_options(
+        self,
+        *,
+        timeout: timedelta | float | str | Unset | None = UNSET,
+        replay: Replay | Unset = UNSET,
+        retries: int | Unset = UNSET,
+        step_id: str | Unset = UNSET,
+    ) -> Self:
+        """The same tool with other options of a call."""
+        chosen = self._chosen.changed({"timeout": timeout, "replay": replay, "retries": retries}, step_id)
+        return type(self)(chosen, self._caller, self._calls, self._alive, self._steps)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the tool takes and gives
         """Calls it; see :class:`~ares_celery.agents.sharing.ToolCall`."""
+        chosen, steps = self._chosen, self._steps
+        if steps is None or not steps.records(chosen.options, chosen.step_id):
+            return self._unrecorded(args, chosen.complete(self._caller, kwargs))
+        return steps.call_tool(chosen.tool, chosen.step_id, args, kwargs, chosen.options)
+
+    def _unrecorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         self._alive()
-        caller, step = self._caller, self._caller.next_step(self.tool)
+        caller, step = self._caller, self._caller.next_step(self._chosen.tool)
         caller.tell(step)
         began = caller.clock.monotonic()
         try:
-            value = self._run(args, self._complete(kwargs))
+            value = self._run(args, kwargs)
         except BaseException as error:
-            caller.tell(step, self._result(began, None, error))
+            caller.tell(step, caller.result(began, None, error))
             raise
-        caller.tell(step, self._result(began, value))
+        caller.tell(step, caller.result(began, value))
         return value
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
-        function = self.tool.function
-        if self.tool.is_async:
-            return self._wait(self._on_loop(outcome_of(function, *args, **kwargs)))
-        if self._limit is not None:
-            made = self._wait(ON_THREADS.submit(_counted, function, args, kwargs))
-        else:
-            made = function(*args, **kwargs)
-        # A plain wrapper around an async function, as decorators make them: without this it would never run.
-        return self._wait(self._on_loop(outcome_of(_itself, made))) if inspect.isawaitable(made) else made
-
-    def _wait(self, running: Future[Opened | Failed]) -> Any:  # noqa: ANN401 - as above
-        try:
-            outcome = wait_in_thread(running, self._limit, self._look, self._caller.clock)
-        finally:
-            # Ends what runs on the loop; on a thread nothing can.
-            running.cancel()
-        if outcome is None:
-            raise self._late()
-        return value_of(outcome)
-
-
-def _itself(made: object) -> object:
-    return made
-
-
-def _counted(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Opened | Failed:
-    """Runs a plain tool on the thread at hand; what it raises is a value, as nobody may be there to take it."""
-    with counted_work("tool"):
-        try:
-            return Opened(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - raised where the agent waits
-            return Failed(error)
-
-
-async def _on_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
-    """Runs it on a thread of its own; an agent that is cancelled leaves the thread to itself."""
-    loop = asyncio.get_running_loop()
-    return value_of(await loop.run_in_executor(ON_THREADS, _counted, function, args, kwargs))
+        tool, limit = self._chosen.tool, self._chosen.options.limit
+        return self._calls.call(
+            tool.function,
+            args,
+            kwargs,
+            is_async=tool.is_async,
+            limit=limit,
+            late=lambda: self._chosen.late(self._caller),
+        )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from typing_extensions import override
@@ -17,8 +17,9 @@ from ares_celery.agents.registry import Registry
 from ares_celery.errors import AgentNotFoundError, FencedError, FencedSignal
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.command import MarkRunning
-from ares_celery.model.event import Event, NewEvent, ReadOptions
+from ares_celery.model.event import Event, EventType, NewEvent, ReadOptions
 from ares_celery.model.plan import Nudge, Plan
+from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
 from ares_celery.runtime.lease_keeper import LeaseKeeper
@@ -30,11 +31,13 @@ from ares_celery.store.base import AgentRead, AsyncIncarnationStore, Committed, 
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.store.redis.store import RedisStore
+from ares_celery.store.steps import Begun, Recorded
 from ares_celery.testing.clock import ManualClock
 from ares_celery.testing.stage import Stage, SteppedLoop
 
 __all__ = ["AgentProcess", "NamingStore", "SentMessage", "Trap", "World"]
 
+T = TypeVar("T")
 log: Final = logging.getLogger(__name__)
 WORKER: Final = "harness@test"
 
@@ -248,6 +251,46 @@ class _ProcessStore(NamingStore):
         if trap is not None:
             process.die()
         return stored
+
+    def record_step(
+        self,
+        agent_id: AgentId,
+        fence: str,
+        execution_id: str,
+        record: StepRecord,
+        *,
+        op: str,
+        **options: Any,
+    ) -> Recorded:
+        """Records a step; the test has a look before, and may end the process before it or after it."""
+        kind = EventType.STEP_COMPLETED if record.error is None else EventType.STEP_FAILED
+        return self._trapped(
+            kind,
+            op,
+            lambda name: self._world.store.record_step(agent_id, fence, execution_id, record, op=name, **options),
+        )
+
+    def record_intent(self, agent_id: AgentId, fence: str, execution_id: str, intent: StepIntent, *, op: str) -> Begun:
+        """Notes that a step is begun, in the same way."""
+        return self._trapped(
+            EventType.STEP_STARTED,
+            op,
+            lambda name: self._world.store.record_intent(agent_id, fence, execution_id, intent, op=name),
+        )
+
+    def _trapped(self, kind: EventType, op: str, write: Callable[[str], T]) -> T:
+        """Writes under an operation id that is the same in every run of a test."""
+        world, process = self._world, self._process
+        process.stage.park(world.clock.monotonic())
+        process.demand_life()
+        (event,) = world.named([NewEvent(kind, {"op": op})])
+        trap = world.trap if world.trap is not None and world.trap.springs([event]) else None
+        if trap is not None and not trap.after:
+            process.die()
+        written = write(event.id)
+        if trap is not None:
+            process.die()
+        return written
 
     def send(self, agent_id: AgentId, body: object, *, message_id: str, **options: Any) -> None:  # noqa: ANN401
         """Notes a message to another agent; one to the agent itself is really sent."""

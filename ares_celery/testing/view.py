@@ -81,6 +81,14 @@ class AgentView:
         stored = self._bench.store.stored_snapshots(self._bench.agent_id)
         return [one for one in reversed(stored) if not isinstance(one, DamagedSnapshot)]
 
+    def steps(self, execution: str = "main") -> dict[str, Any]:
+        """What the steps of an execution have recorded, by id, in the order of recording; ``msg:<id>`` of a message.
+
+        Of a step that failed for good, the error as a mapping: type, message, traceback.
+        """
+        found = self._bench.store.checkpoints.steps(self._bench.agent_id, execution)
+        return {one.id: one.value if one.error is None else dict(one.error) for one in found}
+
     @property
     def state(self) -> dict[str, Any]:
         """What the agent's ``snapshot()`` gives now, as it would come back from the store.

@@ -71,6 +71,7 @@ _INTS: Final = (
     "changed_at",
     "claimed_at",
     "running_since",
+    "begun_at",
     "died_at",
     "last_progress",
     "state_schema",

@@ -1,0 +1,329 @@
+"""Durable steps of plain agents, in the task's own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextvars import Token
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from ares_celery.agents.steps import UNSET, Replay, StepOptions, Unset, options_of
+from ares_celery.agents.tools import Tool
+from ares_celery.ids import Version
+from ares_celery.model.event import NewEvent
+from ares_celery.model.step import StepRecord, function_identity
+from ares_celery.plugins.contract import StepCall
+from ares_celery.runtime.calling import ThreadCaller
+from ares_celery.runtime.step_scope import MAIN, SCOPE, Opening, Scope
+from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
+from ares_celery.runtime.steps import UNRECORDABLE, StepParts, Steps, merged_options, reset_scope
+from ares_celery.store.base import Store
+from ares_celery.store.steps import Begun, OpenExecution, Recorded
+
+__all__ = ["SyncExecution", "SyncStepCaller", "SyncSteps"]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStepWaits:
+    """What steps wait for, of their context.
+
+    Attributes:
+        persist: Repeats a call until the store answers or the incarnation is over.
+        alive: Waits while suspended; raises FencedSignal once the incarnation is over.
+        say: Stores events of the runtime's own.
+        pause: Waits so many seconds; raises StopSignal when the incarnation is asked to end.
+        tell: Passes on the event of a version that the store has written, to those who listen in this process.
+    """
+
+    persist: Callable[[Callable[[], Any]], Any]
+    alive: Callable[[], None]
+    say: Callable[[list[NewEvent]], object]
+    pause: Callable[[float], None]
+    tell: Callable[[Version], None]
+
+
+class SyncSteps(Steps):
+    """The steps of one incarnation, in its thread.
+
+    Attributes:
+        gate: Called before a step or a tool runs; what it raises keeps it from running.
+        interrupter: Called with the step, before it runs for the first time: who wants a person's word asks here.
+    """
+
+    def __init__(self, parts: StepParts, store: Store, waits: SyncStepWaits, calls: Callable[[], ThreadCaller]) -> None:
+        super().__init__(parts)
+        self._calls = calls
+        self._store = store
+        self._waits = waits
+        self.gate: Callable[[], None] | None = None
+        self.interrupter: Callable[[StepCall], None] | None = None
+
+    # -- executions ---------------------------------------------------------------------------------------------------
+
+    def enter(self, execution_id: object) -> Opening:
+        """Opens an execution that the agent's code names."""
+        return self._open(self._check_own(execution_id))
+
+    def leave(self, opening: Opening, error: BaseException | None) -> None:
+        """Ends it: done, or to be gone on with. A signal or a cancellation leaves it to the next incarnation."""
+        self._openings.pop(opening.id, None)
+        if opening.is_finished or not (error is None or isinstance(error, Exception)):
+            return
+        self._close(opening.id, completed=error is None and not opening.is_unsettled)
+
+    def end_main(self) -> None:
+        """The agent is done, and what it did outside of every other execution with it."""
+        if not self.has_main:
+            return
+        opening = self._openings.pop(MAIN, None) or self._open(MAIN)
+        self._openings.pop(MAIN, None)
+        if not opening.is_finished:
+            self._close(MAIN, completed=True)
+
+    def _close(self, execution_id: str, *, completed: bool) -> None:
+        op, agent_id, fence = self._next_op(), self._agent_id, self._fence
+        self._waits.persist(
+            lambda: self._store.close_steps(agent_id, execution_id, fence=fence, op=op, completed=completed)
+        )
+
+    def _now(self, scope: Scope | None) -> Opening:
+        """The execution that the calling code is in."""
+        if scope is not None:
+            return scope.opening
+        execution_id = self._current_id()
+        known = self._openings.get(execution_id)
+        if known is not None:
+            return known
+        return self._open(execution_id)
+
+    def _open(self, execution_id: str) -> Opening:
+        op, agent_id, fence, store = self._next_op(), self._agent_id, self._fence, self._store
+        opened: OpenExecution = self._waits.persist(
+            lambda: store.open_steps(agent_id, execution_id, fence=fence, op=op)
+        )
+        if self._is_of_earlier_run(opened):
+            opened = self._waits.persist(
+                lambda: store.open_steps(agent_id, execution_id, fence=fence, op=op, anew=True)
+            )
+        return self._opened(opened)
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        step_id: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: StepOptions,
+        *,
+        name: str = "",
+    ) -> Any:  # noqa: ANN401 - whatever was recorded
+        """Runs a step of the agent's own, or returns what it has recorded; ``name`` stands for the function's."""
+        self._demand_function(step_id, function)
+        work = Work(function, name=name or function_identity(function), args=args, kwargs=kwargs, options=options)
+        scope = self._scope()
+        self._place_step(work, scope, self._now(scope), step_id)
+        return self._used(work)
+
+    def call_tool(
+        self, tool: Tool, step_id: str, args: tuple[Any, ...], kwargs: dict[str, Any], options: StepOptions
+    ) -> Any:  # noqa: ANN401 - whatever was recorded
+        """Calls a tool as a step."""
+        digest = "" if step_id else digest_of_call(tool, args, kwargs)
+        work = Work(tool.function, name=f"tool:{tool.name}", args=args, kwargs=kwargs, options=options, tool=tool.name)
+        scope = self._scope()
+        self._place_call(work, scope, self._now(scope), step_id, digest)
+        return self._used(work)
+
+    def _used(self, work: Work) -> Any:  # noqa: ANN401 - whatever was recorded
+        try:
+            record = work.opening.find(work.path)
+            if record is not None:
+                self._demand_same(work, record)
+                return self._value(work, record)
+            self._check(work)
+            self._waits.alive()
+            if self.gate is not None:
+                self.gate()
+            if self.interrupter is not None:
+                self.interrupter(self._words.seen(work, 1))
+            self._begin(work)
+            try:
+                record = self._once(work) if work.options.replay == "never" else self._repeatedly(work)
+            finally:
+                self._end(work)
+            return self._value(work, record)
+        finally:
+            self._free(work)
+
+    def _demand_same(self, work: Work, record: StepRecord) -> None:
+        """The function that recorded it is the one that is called now, or one that this one stands for."""
+        change = self._words.change(work, record)
+        if change is None:
+            return
+        self._waits.say([change])
+        if record.function not in work.options.formerly:
+            raise self._words.changed(work, record)
+
+    def _repeatedly(self, work: Work) -> StepRecord:
+        """Runs what may be repeated, until it comes to its end or its tries are used up."""
+        attempt = 1
+        while True:
+            try:
+                value = self._attempt(work, attempt)
+            except Exception as error:
+                if not self._goes_on(work, attempt, error):
+                    raise
+            else:
+                return self._succeeded(work, value, attempt)
+            self._waits.pause(self._wait_after(attempt))
+            work.opening.retry(work.path)
+            attempt += 1
+
+    def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
+        record = self._record(work, self._words.record_of(work, value, attempts))
+        if attempts > 1:
+            self._waits.say(self._words.said_recovered(work, attempts))
+        return record
+
+    def _goes_on(self, work: Work, attempt: int, error: Exception) -> bool:
+        """A try failed: plug-ins are asked about another one, and it is told."""
+        refused = ""
+        will_retry = self._may_retry(work, attempt, error)
+        judge = self._incarnation.judge
+        if will_retry and judge is not None:
+            refused = judge.refusal(self._words.failure(work, attempt, error))
+            will_retry = not refused
+        self._waits.say(self._words.said_failed(work, attempt, error, will_retry=will_retry, refused_by=refused))
+        return will_retry
+
+    def _once(self, work: Work) -> StepRecord:
+        """Runs what must not run twice: noted before, recorded after; cut off in between, a person has to look."""
+        intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
+        agent_id, fence, store = self._agent_id, self._fence, self._store
+        begun: Begun = self._waits.persist(lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op))
+        if begun.version is not None and self._is_heard:
+            self._waits.tell(begun.version)
+        self._noted(begun)
+        if begun.record is not None:
+            return begun.record
+        self._incarnation.open_never += 1
+        try:
+            return self._to_its_outcome(work)
+        finally:
+            self._incarnation.open_never -= 1
+            if not work.is_recorded:
+                self._lose(work)
+
+    def _to_its_outcome(self, work: Work) -> StepRecord:
+        try:
+            value = self._attempt(work, 1)
+        except BaseException as error:
+            if is_outcome(error) and not work.is_late and not work.opening.has_lost(work.path):
+                self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+            raise
+        try:
+            return self._record(work, self._words.record_of(work, value, 1), closes_intent=True)
+        except UNRECORDABLE as error:
+            # It has run: that its result cannot be kept is what is known of it from now on.
+            self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+            raise
+
+    def _attempt(self, work: Work, attempt: int) -> Any:  # noqa: ANN401 - whatever is returned
+        hooks = self._hooks
+        if hooks is None or not hooks.hooks:
+            return self._called(work)
+        seen, began = self._words.seen(work, attempt), self._clock.monotonic()
+        hooks.before_step(seen)
+        try:
+            value = self._called(work)
+        except BaseException as error:
+            hooks.after_step(seen, self._words.result(began, None, error))
+            raise
+        hooks.after_step(seen, self._words.result(began, value))
+        return value
+
+    def _called(self, work: Work) -> Any:  # noqa: ANN401 - as above
+        """Calls the function; steps that it makes are inside of this one."""
+        outside = SCOPE.set(self._inside(work))
+        try:
+            return self._calls().call(
+                work.function,
+                work.args,
+                work.kwargs,
+                is_async=work.is_async,
+                limit=work.options.limit,
+                late=lambda: self._words.late(work),
+            )
+        finally:
+            SCOPE.reset(outside)
+
+    def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
+        op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
+        agent_id, fence, store = self._agent_id, self._fence, self._store
+        recorded: Recorded = self._waits.persist(
+            lambda: store.record_step(
+                agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took
+            )
+        )
+        if recorded.version is not None and self._is_heard:
+            self._waits.tell(recorded.version)
+        return self._settled(work, recorded)
+
+
+class SyncStepCaller:
+    """Implements :class:`~ares_celery.agents.steps.StepCaller`."""
+
+    __slots__ = ("_changes", "_steps")
+
+    def __init__(self, steps: SyncSteps, changes: dict[str, Any] | None = None) -> None:
+        self._steps = steps
+        self._changes = changes
+
+    def with_options(
+        self,
+        *,
+        replay: Replay | Unset = UNSET,
+        retries: int | Unset = UNSET,
+        timeout: timedelta | float | str | Unset | None = UNSET,
+        formerly: Iterable[str] | Unset = UNSET,
+    ) -> SyncStepCaller:
+        """The same with other options than those of the function."""
+        given = {"replay": replay, "retries": retries, "timeout": timeout, "formerly": formerly}
+        return SyncStepCaller(self._steps, merged_options(self._changes, given))
+
+    def __call__(self, step_id: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
+        """Runs a step; see the protocol."""
+        options = options_of(function)
+        if self._changes:
+            options = options.changed(**self._changes)
+        return self._steps.run(step_id, function, args, kwargs, options)
+
+
+class SyncExecution:
+    """A block whose steps belong to one execution."""
+
+    __slots__ = ("_id", "_opening", "_outside", "_steps")
+
+    def __init__(self, steps: SyncSteps, execution_id: str) -> None:
+        self._steps = steps
+        self._id = execution_id
+        self._opening: Opening | None = None
+        self._outside: Token[Scope | None] | None = None
+
+    def __enter__(self) -> Opening:
+        """Takes the execution."""
+        self._opening = self._steps.enter(self._id)
+        self._outside = SCOPE.set(Scope(self._steps, self._opening))
+        return self._opening
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends it, or gives it back."""
+        reset_scope(self._outside)
+        if self._opening is not None:
+            self._steps.leave(self._opening, error)

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from ares_celery.agents.mcp_servers import mcp_server, override_mcp
     from ares_celery.agents.registry import agent
     from ares_celery.agents.resources import override_resource, worker_resource
+    from ares_celery.agents.secrets import StoredPlace, secrets_hook
     from ares_celery.agents.sharing import MCPHandle, SyncMCPHandle, ToolCall
+    from ares_celery.agents.steps import ExecutionScope, StepCaller, SyncStepCaller, step
     from ares_celery.agents.summariser import Summariser, summariser
     from ares_celery.agents.tools import override_tool, tool
     from ares_celery.agents.upcasting import upcaster
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
         RuntimeAlreadyStartedError,
         RuntimePermissionError,
         RuntimeStoppedError,
+        SecretsHookError,
         SessionNotFoundError,
         SnapshotStoreError,
         SnapshotTooLargeError,
@@ -211,6 +214,13 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "SyncAgentContext",
     "dead_letter_handler",
     "upcaster",
+    # Durable steps
+    "ExecutionScope",
+    "StepCaller",
+    "StoredPlace",
+    "SyncStepCaller",
+    "secrets_hook",
+    "step",
     # Shared by the agents of a process
     "MCPHandle",
     "SyncMCPHandle",
@@ -373,6 +383,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",
     "RuntimeStoppedError",
+    "SecretsHookError",
     "SessionNotFoundError",
     "SnapshotStoreError",
     "SnapshotTooLargeError",
@@ -427,6 +438,8 @@ _HOMES: Final = {
     "ares_celery.agents.registry": ("agent",),
     "ares_celery.agents.resources": ("override_resource", "worker_resource"),
     "ares_celery.agents.children": ("ChildHandle", "SyncChildHandle"),
+    "ares_celery.agents.secrets": ("StoredPlace", "secrets_hook"),
+    "ares_celery.agents.steps": ("ExecutionScope", "StepCaller", "SyncStepCaller", "step"),
     "ares_celery.agents.sharing": ("MCPHandle", "SyncMCPHandle", "ToolCall"),
     "ares_celery.agents.tools": ("override_tool", "tool"),
     "ares_celery.agents.upcasting": ("upcaster",),

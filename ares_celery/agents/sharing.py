@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
+from ares_celery.agents.steps import Replay
+
 __all__ = ["MCPHandle", "Sharing", "SyncMCPHandle", "SyncSharing", "ToolCall"]
 
 T = TypeVar("T")
@@ -17,16 +19,34 @@ class ToolCall(Protocol[P, R_co]):
     """A tool, ready to be called."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Calls it. What its function raises is raised here as it is.
+        """Calls it, once for these arguments in the execution at hand. What its function raises is raised as it is.
 
         Raises:
-            ToolTimeoutError: It did not return in time.
-            ToolError: An async tool gave no value, or the like.
+            ToolTimeoutError: It did not return in time; the agent parks if it must not run twice.
+            ToolError: Its arguments are no JSON, so that a repeat of the call could not be told.
+            Errors of steps: see :meth:`ares_celery.agents.steps.StepCaller.__call__`.
         """
         ...
 
-    def with_options(self, *, timeout: timedelta | float | str | None) -> Self:
-        """The same tool with another limit for a call; None = as long as it takes."""
+    def with_options(
+        self,
+        *,
+        timeout: timedelta | float | str | None = ...,
+        replay: Replay = ...,
+        retries: int = ...,
+        step_id: str = ...,
+    ) -> Self:
+        """The same tool with other options of a call.
+
+        Args:
+            timeout: Its limit; None = as long as it takes.
+            replay: How the call may be repeated, instead of what the tool says.
+            retries: How often it is tried again when it raises.
+            step_id: Which step of the execution the call is, instead of the one that its arguments say.
+
+        Raises:
+            ToolError: One of them cannot work.
+        """
         ...
 
 
@@ -113,8 +133,11 @@ class Sharing(Protocol):
         """A registered tool, to be called: ``await ctx.tool("refund")(order="o-1")``.
 
         A plain function runs on a thread of its own, so it holds up nobody. Plug-ins with hooks are told before and
-        after. The call is recorded nowhere: after a death in the middle nobody knows whether it took effect, whatever
-        ``replay`` the tool declares. A keyed tool gets a key that is new with every call, unless you pass one.
+        after. A call is a step of the execution at hand, known by the tool's name and its arguments, and by its number
+        where an execution makes the same call again: after a death what was recorded is returned, and what was not is
+        repeated as ``replay`` says. A keyed tool gets the same key in every life, unless you pass one. Outside of
+        every execution ``safe`` tools are just called; the others are steps of ``main``, where the same call can be
+        made only once.
 
         Args:
             which: The name that ``@tool`` gave it, or its function.

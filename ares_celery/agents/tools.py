@@ -117,8 +117,8 @@ def tool(name: str, /, *, replay: Replay = "never", timeout: timedelta | float |
     Args:
         name: What agents call it.
         replay: How a call may be repeated after a death: ``never`` unless you say otherwise; ``safe`` for pure work
-            and reads; ``keyed`` for what takes a parameter ``idempotency_key`` and does its work once for a key.
-            So far it is only declared: a call is made as it is written, and recorded nowhere.
+            and reads; ``keyed`` for what takes a parameter ``idempotency_key`` and does its work once for a key. A
+            ``never`` tool whose outcome nobody knows parks its agent until a person has said it.
         timeout: Longest time of a call, a timedelta, seconds, or text such as 500ms.
 
     Raises:

@@ -260,7 +260,7 @@ class _ProcessStore(NamingStore):
         record: StepRecord,
         *,
         op: str,
-        **options: Any,
+        **options: Any,  # noqa: ANN401 - those of the store
     ) -> Recorded:
         """Records a step; the test has a look before, and may end the process before it or after it."""
         kind = EventType.STEP_COMPLETED if record.error is None else EventType.STEP_FAILED

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from ares_celery.agents.steps import step
 from ares_celery.agents.tools import tool
-from ares_celery.errors import AgentFailedError
 from ares_celery.testing import AgentHarness
 
 RAN: list[str] = []

@@ -163,7 +163,7 @@ class SyncContext(SyncWaits):
         self._alive()
 
     @override
-    def _wait_to_retry(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         """Until it is woken, at most so long; no silence of the agent's code."""
         self._waiting = True
         self._clock.wait(self._woken, seconds)
@@ -278,9 +278,7 @@ class SyncContext(SyncWaits):
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0 and self._incarnation.stopping_reason is None:
             self._woken.clear()
-            self._waiting = True
-            self._clock.wait(self._woken, left)
-            self._called_at, self._waiting = self._clock.monotonic(), False
+            self._pause(left)
         self._alive()
         if self._incarnation.stopping_reason is not None:
             self._refuse(StopSignal())

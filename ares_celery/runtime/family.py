@@ -38,14 +38,17 @@ class Family:
         self._committer = committer
         self._registry = registry
 
-    def spec_for(self, parent: AgentRecord, spec: object) -> AgentSpec:
+    def read_spec(self, spec: object) -> AgentSpec:
+        """What an agent's code gave, as a spec; asks nobody. Raises NilAgentError, InvalidAgentIdError and others."""
+        return spec_of(spec, None, self._registry)
+
+    def checked(self, parent: AgentRecord, read: AgentSpec) -> AgentSpec:
         """The child's spec, checked as any other and with its parent.
 
         Raises:
             InvalidConfigError: It names another parent, or does not fit its type.
-            NilAgentError, InvalidAgentIdError, UnknownAgentTypeError, GroupNotFoundError.
+            UnknownAgentTypeError, GroupNotFoundError.
         """
-        read = spec_of(spec, None, self._registry)
         if read.parent not in (None, parent.id):
             problem = f"parent: it is spawned by {parent.id!r}, so leave parent={read.parent!r} out"
             raise InvalidConfigError(agent_id=read.id, type=read.type, problem=problem, field="parent")
@@ -59,7 +62,7 @@ class Family:
 
         Args:
             parent: Who spawns, as it was claimed; its fence is demanded.
-            spec: As :meth:`spec_for` gave it.
+            spec: As :meth:`checked` gave it.
             key: Names the call.
             reports: The child's end is told to the parent.
 

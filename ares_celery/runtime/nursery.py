@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from ares_celery.agents.contract import Agent
@@ -60,12 +59,6 @@ class _Nursery:
         check_flags(report=report)
         return report
 
-    def key(self, child_id: str) -> str:
-        """Names the call in all lives of the agent."""
-        record = self.incarnation.record
-        text = f"{record.spec.id}|{record.created_at}|spawn:{child_id}"
-        return f"spawn:{sha256(text.encode()).hexdigest()[:32]}"
-
     def outcome(self, child_id: str, record: AgentRecord | None, limit: float, *, is_late: bool) -> tuple[Any] | None:
         """The result of a child that has completed, in a tuple; None = it goes on. Raises what it ended with.
 
@@ -101,33 +94,41 @@ class AsyncNursery(_Nursery):
         incarnation: Who spawns.
         agent: Its instance.
         clock: Monotonic time.
+        step: Runs a function once, by a key that is the same in every life of the agent.
         persist: Repeats a call until the store answers or the incarnation is over.
         sleep: The agent's own.
         read: Reads a record.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a context gives
         self,
         incarnation: Incarnation,
         agent: Agent,
         clock: Clock,
         *,
+        step: Callable[[str, Callable[..., Awaitable[Any]]], Awaitable[Any]],
         persist: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
         sleep: Callable[[float], Awaitable[None]],
         read: Callable[[AgentId], Awaitable[AgentRecord | None]],
     ) -> None:
         super().__init__(incarnation, agent, clock)
+        self.step = step
         self.persist = persist
         self.sleep = sleep
         self.read = read
 
     async def spawn(self, spec: AgentSpec, report: bool | None) -> AsyncChild:  # noqa: FBT001 - as the public name
         """See :meth:`Spawning.spawn`."""
-        family, reports = self.family, self.reports(report)
-        checked = await self._in_thread(lambda: family.spec_for(self.incarnation.record, spec))
-        key = self.key(checked.id)
-        await self._in_thread(lambda: family.spawn(self.incarnation.record, checked, key=key, reports=reports))
-        return AsyncChild(self, checked.id)
+        family, parent, reports = self.family, self.incarnation.record, self.reports(report)
+        asked = family.read_spec(spec)
+
+        async def spawn(*, idempotency_key: str = "") -> dict[str, str]:
+            checked = await self._in_thread(lambda: family.checked(parent, asked))
+            await self._in_thread(lambda: family.spawn(parent, checked, key=idempotency_key, reports=reports))
+            return {"child": checked.id}
+
+        await self.step(f"spawn:{asked.id}", spawn)
+        return AsyncChild(self, asked.id)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Decisions are made by code that blocks; never on the loop."""
@@ -175,28 +176,35 @@ class AsyncChild:
 class SyncNursery(_Nursery):
     """Spawns for a plain agent; see :class:`AsyncNursery`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a context gives
         self,
         incarnation: Incarnation,
         agent: Agent,
         clock: Clock,
         *,
+        step: Callable[[str, Callable[..., Any]], Any],
         persist: Callable[[Callable[[], Any]], Any],
         sleep: Callable[[float], None],
         read: Callable[[AgentId], AgentRecord | None],
     ) -> None:
         super().__init__(incarnation, agent, clock)
+        self.step = step
         self.persist = persist
         self.sleep = sleep
         self.read = read
 
     def spawn(self, spec: AgentSpec, report: bool | None) -> SyncChild:  # noqa: FBT001 - as the public name
         """See :meth:`Spawning.spawn`."""
-        family, reports = self.family, self.reports(report)
-        checked: AgentSpec = self.persist(lambda: family.spec_for(self.incarnation.record, spec))
-        key = self.key(checked.id)
-        self.persist(lambda: family.spawn(self.incarnation.record, checked, key=key, reports=reports))
-        return SyncChild(self, checked.id)
+        family, parent, reports = self.family, self.incarnation.record, self.reports(report)
+        asked = family.read_spec(spec)
+
+        def spawn(*, idempotency_key: str = "") -> dict[str, str]:
+            checked: AgentSpec = self.persist(lambda: family.checked(parent, asked))
+            self.persist(lambda: family.spawn(parent, checked, key=idempotency_key, reports=reports))
+            return {"child": checked.id}
+
+        self.step(f"spawn:{asked.id}", spawn)
+        return SyncChild(self, asked.id)
 
 
 class SyncChild:

@@ -218,6 +218,7 @@ class SyncContext(SyncWaits):
             self._incarnation,
             self._agent,
             self._clock,
+            step=self.step.with_options(replay="keyed"),
             persist=self._persist,
             sleep=self.sleep,
             read=self._store.read_record,

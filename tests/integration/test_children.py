@@ -219,6 +219,11 @@ def test_a_stop_reaches_children_and_grandchildren(runtime: Runtime) -> None:
         assert ended.actor == "ann@desk"
         assert len(runtime.events(agent_id, "agent.stopped")) == 1
     settle(runtime, lambda: not due(runtime, "children"), "the cascade's end")
+    runtime.manager.start_agent("p")
+    runtime.until("p", "running", incarnation=2)
+    settle(runtime, lambda: len(SEEN) == 15, "the recorded spawns")
+    assert states(runtime, *family) == {AgentState.STOPPED}
+    assert len(runtime.events("p", "child.spawned")) == 3
 
 
 class Late(Worker):
@@ -446,6 +451,43 @@ def test_an_agent_waits_for_the_result_of_a_child(runtime: Runtime, kind: str) -
     runtime.until("c4", "running")
     park(runtime, "c4")
     assert runtime.until("e", "completed").result == {"error": "agent_parked"}
+
+
+def test_an_agent_that_is_started_anew_has_its_children_work_anew(runtime: Runtime) -> None:
+    """The same call of a new run starts a child that is over once more; in one run it is called once."""
+    start(runtime, "asker", "a", child=worker("c", result=7))
+    assert runtime.until("a", "completed").result == {"got": 7, "state": "completed"}
+    runtime.manager.start_agent("a")
+    assert runtime.until("a", "completed", incarnation=2).result == {"got": 7, "state": "completed"}
+    child = info(runtime, "c")
+    assert (child.incarnation, child.state) == (2, AgentState.COMPLETED)
+    assert [(e.payload["incarnation"], e.payload["child"]) for e in runtime.events("a", "child.spawned")] == [
+        (1, "c"),
+        (2, "c"),
+    ]
+
+
+def test_a_spawn_is_a_step_of_the_message_at_hand(runtime: Runtime) -> None:
+    """Recorded in the message's execution: a handling that is repeated spawns nothing again."""
+    runtime.register("dispatcher", Dispatcher)
+    start(runtime, "dispatcher", "d")
+    runtime.until("d", "running")
+    assert runtime.manager.process("d", "c1", 5, "m1") == "c1"
+    assert runtime.manager.process("d", "c2", 5, "m2") == "c2"
+    steps = runtime.store.checkpoints.steps("d", "msg:m1")
+    assert [(step.id, step.function, step.replay, step.value) for step in steps] == [
+        ("spawn:c1", "spawn", "keyed", {"child": "c1"})
+    ]
+
+
+class Dispatcher:
+    """Spawns a child for each message."""
+
+    def __init__(self, agent_id: str) -> None: ...
+
+    async def process(self, ctx: AgentContext, message: str) -> str:
+        """Spawns it."""
+        return (await ctx.spawn(AgentSpec(**worker(message)), report=False)).id
 
 
 def test_a_wait_for_a_child_ends_when_the_agent_is_to_stop(runtime: Runtime) -> None:

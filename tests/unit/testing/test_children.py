@@ -50,6 +50,7 @@ class PlainPlanner:
 def test_a_test_plays_the_children_of_its_agent(kind: type) -> None:
     """It lets them complete, or be given up on; the agent gets results and reports as from real ones."""
     with AgentHarness(kind, "p") as harness:
+        harness.advance(0)
         assert [(child.id, child.type, child.state) for child in harness.children] == [
             ("p-helper", "helper", "starting"),
             ("p-child", "searcher", "starting"),
@@ -70,6 +71,10 @@ def test_a_death_while_it_waits_spawns_nothing_twice() -> None:
     with AgentHarness(Planner, "p") as harness:
         harness.crash()
         harness.restart()
+        harness.advance(0)
+        harness.crash()
+        harness.restart()
+        harness.advance(0)
         assert len(harness.children) == 2
         assert [event.type for event in harness.all_events].count("child.spawned") == 2
         harness.complete_child("p-child", 7)
@@ -80,6 +85,7 @@ def test_a_death_while_it_waits_spawns_nothing_twice() -> None:
 def test_a_stop_takes_the_children_along() -> None:
     """Those that do not run are stopped at once; what is over cannot be played any more."""
     with AgentHarness(Planner, "p") as harness:
+        harness.advance(0)
         harness.stop()
         assert {child.state for child in harness.children} == {"stopped"}
         with pytest.raises(AgentNotRunningError):
@@ -106,11 +112,13 @@ class Patient:
 def test_an_agent_that_is_stopped_with_its_child_sees_no_failure() -> None:
     """The wait ends in order, although the child is stopped first; one that somebody else stops is a failure."""
     with AgentHarness(Patient, "p") as harness:
+        harness.advance(0)
         harness.stop()
         assert {child.state for child in harness.children} == {"stopped"}
         assert not harness.agent.failed
         assert harness.info.state == "stopped"
     with AgentHarness(Patient, "p") as harness:
+        harness.advance(0)
         harness.manager.stop_agent("c", wait=False)
         harness.advance(2)
         assert harness.agent.failed

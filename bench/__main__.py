@@ -6,7 +6,19 @@ import argparse
 import json
 import statistics
 
-from bench import append, async_callers, density, failover, importing, messages, recovery, start, subscribe, sweep
+from bench import (
+    append,
+    async_callers,
+    density,
+    failover,
+    importing,
+    messages,
+    recovery,
+    start,
+    steps,
+    subscribe,
+    sweep,
+)
 from tests.redis_server import RedisServer
 
 
@@ -28,9 +40,15 @@ def short() -> dict[str, float]:
     dense = density.density(200, settle=12)
     replayed = recovery.replay_cost(20_000)
     recovered = recovery.fresh_snapshot(200_000, rounds=5)
+    stepped = steps.step_cost(700)
+    skipped = steps.recovery(rounds=5)
     return {
         "append_vs_xadd": round(appended["append"] / appended["xadd"], 3),
         "append_script_vs_xadd": round(appended["script"] / appended["xadd"], 3),
+        "step_vs_xadd": round(stepped.ratio, 3),
+        "never_step_vs_xadd": round(stepped.never_ratio, 3),
+        "steps_10k_opened_ms_p50": round(skipped.opened.p50, 1),
+        "steps_10k_entered_ms_p50": round(skipped.entered_again.p50, 1),
         "replay_events_per_s": round(replayed.typed),
         "replay_vs_xrange": round(replayed.ratio, 2),
         "recovery_200k_fresh_snapshot_ms_p50": round(recovered.recovery.p50, 1),
@@ -52,6 +70,12 @@ def full() -> None:
     appended = _append(3_000)
     for name, micros in appended.items():
         print(f"append, 300 B: {name} p50 {micros:.1f} µs, ratio {micros / appended['xadd']:.2f}")
+    stepped = steps.step_cost(3_000)
+    print(f"bare xadd of 1 kB (µs): {stepped.bare}")
+    print(f"recorded step of 1 kB (µs): {stepped.step}, ratio {stepped.ratio:.2f}")
+    print(f"step that is never repeated, 1 kB (µs): {stepped.never}, ratio {stepped.never_ratio:.2f}")
+    skipped = steps.recovery()
+    print(f"10,000 recorded steps of 1 kB: opened (ms) {skipped.opened}; all skipped (ms) {skipped.entered_again}")
     replayed = recovery.replay_cost(100_000)
     print(
         f"replay, 300 B: {replayed.typed:,.0f} events/s, bare XRANGE {replayed.bare:,.0f}, ratio {replayed.ratio:.2f}"

@@ -8,6 +8,7 @@ from typing import Final
 
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model.agent import AgentSpec
+from ares_celery.model.birth import Birth
 from ares_celery.model.command import (
     Command,
     Delete,
@@ -17,6 +18,7 @@ from ares_celery.model.command import (
     Restart,
     Restore,
     Resume,
+    Spawn,
     Start,
     Stop,
     Update,
@@ -75,6 +77,12 @@ def spec_of(agent_id: str, labels: dict[str, str] | None = None) -> AgentSpec:
     return AgentSpec(id=agent_id, type="t", labels=labels or {}, group="g" if agent_id == "b" else None)
 
 
+def spawner(agent_id: str, *, stillborn: bool) -> Command:
+    """What an agent outside of this world asks, always by the same call."""
+    spec = spec_of(agent_id).model_copy(update={"parent": "p"})
+    return Spawn(spec=spec, birth=Birth("call", 1, 0, 0, reports=True), root="p", stillborn=stillborn)
+
+
 def _starter(mode: IfExists) -> Maker:
     return lambda agent_id: Start(spec=spec_of(agent_id), if_exists=mode)
 
@@ -87,5 +95,6 @@ ASKED: Final[tuple[Maker, ...]] = (
     *[lambda _: Pause(), lambda _: Resume(), lambda _: Restart(), lambda _: Restart(), lambda _: Restore()],
     lambda agent_id: Register(spec=spec_of(agent_id)),
     lambda agent_id: Update(spec=spec_of(agent_id, labels={"v": "2"})),
+    *[lambda agent_id: spawner(agent_id, stillborn=False), lambda agent_id: spawner(agent_id, stillborn=True)],
     lambda _: Delete(),
 )

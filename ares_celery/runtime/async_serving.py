@@ -230,6 +230,7 @@ class AsyncServing:
         if self._ctx.steps.is_unsettled(message.message_id):
             # Not answered before a person has said how the step came out: then it is handled again, and goes on.
             raise StopSignal
+        await self._ctx.steps.take_over(message.message_id, began=message.began)
         agent_id, then = self._incarnation.agent_id, self._begun.following() if self._may_serve() else ""
         if outcome.reason is not None:
             await self._bury(message, outcome.reason, outcome.reply)
@@ -248,7 +249,7 @@ class AsyncServing:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
         ends = self._ctx.steps.finishes(message.message_id)
         call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then, finishes=ends)
-        await self._from_store(call)
+        self._ctx.steps.note_end(await self._from_store(call))
 
     async def _bury(self, message: InboxMessage, reason: DeadReason, reply: Reply) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence

@@ -123,12 +123,18 @@ class Steps:
         return bool(step_id) or options.replay != "safe" or self.is_inside
 
     def finishes(self, message_id: str) -> str:
-        """The execution that ends with the answer to a message; empty: there is none.
-
-        An earlier incarnation may have begun it, although this one ran no step of it.
-        """
+        """The execution that ends with the answer to a message; empty: there is none."""
         execution_id = MESSAGE + message_id
-        return execution_id if execution_id in self._openings or self._incarnation.record.executions else ""
+        return execution_id if execution_id in self._openings else ""
+
+    def _is_left_over(self, message_id: str, began: int) -> bool:
+        """An earlier incarnation may have begun the execution of a message that this one ran no step of."""
+        return bool(began and self._incarnation.record.executions) and not self.finishes(message_id)
+
+    def note_end(self, version: Version | None) -> None:
+        """An execution has ended with the answer to its message, and an event told it."""
+        if version is not None:
+            self._note_version(version)
 
     def forget(self, message_id: str) -> None:
         """A message was answered: its execution has ended."""

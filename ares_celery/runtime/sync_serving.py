@@ -164,6 +164,7 @@ class SyncServing:
         if self._ctx.steps.is_unsettled(message.message_id):
             # Not answered before a person has said how the step came out: then it is handled again, and goes on.
             raise StopSignal
+        self._ctx.steps.take_over(message.message_id, began=message.began)
         agent_id, then = self._incarnation.agent_id, self._begun.following() if self._may_serve() else ""
         if outcome.reason is not None:
             self._bury(message, outcome.reason, outcome.reply)
@@ -182,7 +183,7 @@ class SyncServing:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
         ends = self._ctx.steps.finishes(message.message_id)
         call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then, finishes=ends)
-        self._from_store(call)
+        self._ctx.steps.note_end(self._from_store(call))
 
     def _bury(self, message: InboxMessage, reason: DeadReason, reply: Reply) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence

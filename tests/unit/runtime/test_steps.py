@@ -507,7 +507,9 @@ def test_a_message_that_comes_again_after_a_death_has_its_keyed_effect_once(colo
         assert list(effects.values()) == [2]
         assert len(effects) == 1, "the other side, which does its work once for a key, did it once"
         assert list(harness.steps("msg:m-1").values())[1:] == ["o-1"]
-        assert harness._bench.store.checkpoints.load("a", "msg:m-1").state is ExecutionState.COMPLETED
+        ended = harness._bench.store.checkpoints.load("a", "msg:m-1")
+        assert ended is not None
+        assert ended.state is ExecutionState.COMPLETED
         assert harness._bench.record.executions == 0
 
 
@@ -649,3 +651,28 @@ def test_a_gate_and_whoever_asks_people_come_before_a_step_runs_and_not_before_a
         completed(harness)
         assert asked[4:] == ["gate", "no"]
         assert RAN == ["fetch x"]
+
+
+def test_a_message_that_kills_its_agent_leaves_no_execution_behind() -> None:
+    """Once it is given up on, its execution has failed, also where the last incarnation ran no step of it."""
+
+    async def idle(ctx: Any) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(60)
+
+    async def handle(ctx: Any, message: Any) -> Any:
+        await ctx.step("a", fetch, message)
+        await ctx.sleep(1)
+        raise SystemExit
+
+    with AgentHarness(made(idle, handle), settings={"poison_after": 2}) as harness:
+        harness.send("bad", message_id="m-1")
+        for _ in range(2):
+            harness.crash()
+            harness.restart()
+        harness.advance(5)
+        assert RAN == ["fetch bad"]
+        ended = harness._bench.store.checkpoints.load("a", "msg:m-1")
+        assert ended is not None
+        assert ended.state is ExecutionState.FAILED
+        assert harness._bench.record.executions == 0

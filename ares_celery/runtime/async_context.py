@@ -29,7 +29,7 @@ from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.async_steps import AsyncExecution, AsyncStepCaller, AsyncSteps, AsyncStepWaits
-from ares_celery.runtime.async_waits import AsyncWaits
+from ares_celery.runtime.async_waits import AsyncWaiting
 from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.incarnation import Incarnation
@@ -44,7 +44,7 @@ __all__ = ["AsyncContext"]
 T = TypeVar("T")
 
 
-class AsyncContext(AsyncWaits):
+class AsyncContext(AsyncWaiting):
     """Implements :class:`ares_celery.agents.context.AgentContext`."""
 
     def __init__(  # noqa: PLR0913 - the parts of one incarnation

@@ -27,12 +27,12 @@ from ares_celery.runtime.waits import (
 from ares_celery.store.base import AsyncIncarnationStore
 from ares_celery.store.interrupts import InterruptLook, Question
 
-__all__ = ["AsyncWaits"]
+__all__ = ["AsyncWaiting"]
 
 T = TypeVar("T")
 
 
-class AsyncWaits(BaseContext):
+class AsyncWaiting(BaseContext):
     """The waits of an :class:`~ares_celery.runtime.async_context.AsyncContext`."""
 
     _store: AsyncIncarnationStore
@@ -97,7 +97,7 @@ class AsyncWaits(BaseContext):
     async def _open(self, question: Question) -> InterruptLook:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
         look = await self._persist(lambda: self._store.open_interrupt(agent_id, fence, question))
-        self._tell(look)
+        self._announce(look)
         return look
 
     async def _look(self, question: Question, interrupt_id: str) -> InterruptLook:

@@ -199,7 +199,7 @@ class BaseContext:
                 "t = await ctx.step('when', …)"
             )
 
-    def _tell(self, look: InterruptLook) -> None:
+    def _announce(self, look: InterruptLook) -> None:
         """Tells the process's listener what was stored about a question."""
         if look.event is not None and self._incarnation.listener is not None:
             self._incarnation.listener.publish([look.event])

@@ -33,7 +33,7 @@ from ares_celery.runtime.nursery import SyncChild, SyncNursery
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.sync_steps import SyncExecution, SyncStepCaller, SyncSteps, SyncStepWaits
-from ares_celery.runtime.sync_waits import SyncWaits
+from ares_celery.runtime.sync_waits import SyncWaiting
 from ares_celery.runtime.tool_calls import SyncToolCall
 from ares_celery.store.base import Store
 
@@ -42,7 +42,7 @@ __all__ = ["SyncContext"]
 T = TypeVar("T")
 
 
-class SyncContext(SyncWaits):
+class SyncContext(SyncWaiting):
     """Implements :class:`ares_celery.agents.context.SyncAgentContext`."""
 
     def __init__(  # noqa: PLR0913 - the parts of one incarnation
@@ -159,11 +159,11 @@ class SyncContext(SyncWaits):
             left = until - self._clock.monotonic()
             if self._should_stop() or left <= 0:
                 break
-            self._pause(left)
+            self._idle(left)
         self._alive()
 
     @override
-    def _pause(self, seconds: float) -> None:
+    def _idle(self, seconds: float) -> None:
         """Until it is woken, at most so long; no silence of the agent's code."""
         self._waiting = True
         self._clock.wait(self._woken, seconds)
@@ -279,7 +279,7 @@ class SyncContext(SyncWaits):
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0 and self._incarnation.stopping_reason is None:
             self._woken.clear()
-            self._pause(left)
+            self._idle(left)
         self._alive()
         if self._incarnation.stopping_reason is not None:
             self._refuse(StopSignal())

@@ -26,12 +26,12 @@ from ares_celery.runtime.waits import (
 from ares_celery.store.base import Store
 from ares_celery.store.interrupts import InterruptLook, Question
 
-__all__ = ["SyncWaits"]
+__all__ = ["SyncWaiting"]
 
 T = TypeVar("T")
 
 
-class SyncWaits(BaseContext):
+class SyncWaiting(BaseContext):
     """The waits of a :class:`~ares_celery.runtime.sync_context.SyncContext`."""
 
     _store: Store
@@ -96,7 +96,7 @@ class SyncWaits(BaseContext):
     def _open(self, question: Question) -> InterruptLook:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
         look = self._persist(lambda: self._store.open_interrupt(agent_id, fence, question))
-        self._tell(look)
+        self._announce(look)
         return look
 
     def _look(self, question: Question, interrupt_id: str) -> InterruptLook:
@@ -108,7 +108,7 @@ class SyncWaits(BaseContext):
         """Until something has happened, at most so long; no wait outlasts the wish that the agent ends."""
         self._answer_messages()
         self._go_on()
-        self._pause(seconds)
+        self._idle(seconds)
         self._woken.clear()
         self._go_on()
 
@@ -141,5 +141,5 @@ class SyncWaits(BaseContext):
     def _answer_messages(self) -> None:
         raise NotImplementedError
 
-    def _pause(self, seconds: float) -> None:
+    def _idle(self, seconds: float) -> None:
         raise NotImplementedError

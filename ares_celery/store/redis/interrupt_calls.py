@@ -23,8 +23,9 @@ from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import FEED_LENGTH
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.store.redis.keys import Keys, deadline_member
+from ares_celery.store.redis.records import safe_text
 from ares_celery.store.redis.replies import as_it_is, fenced, instant, unknown_reply
-from ares_celery.store.redis.stored_events import EncodedEvent, encode_events, lifecycle_events
+from ares_celery.store.redis.stored_events import EncodedEvent, encode_events
 
 __all__ = [
     "APPROVE",
@@ -49,7 +50,7 @@ _FIELDS_OF_A_DECISION: Final = 4
 
 
 def _encode(agent_id: AgentId, event: NewEvent, limit: int) -> EncodedEvent:
-    (encoded,) = encode_events(agent_id, lifecycle_events([event]), epoch=0, limit=limit)
+    (encoded,) = encode_events(agent_id, [event], epoch=0, limit=limit)
     return encoded
 
 
@@ -213,6 +214,7 @@ def decide_interrupt(  # noqa: PLR0913 - the parts of one decision
     Raises:
         UnserialisableError, EventTooLargeError: The answer cannot be kept.
     """
+    actor, reason = safe_text(decided.actor), safe_text(decided.reason)
     _, answer = encode_json(decided.answer, what=f"the answer to {name!r}", agent_id=agent_id)
     told: dict[str, Any] = {
         "agent_id": agent_id,
@@ -221,13 +223,13 @@ def decide_interrupt(  # noqa: PLR0913 - the parts of one decision
         "state": InterruptState.RESOLVED.value,
         "decision": decided.decision,
         "approved": is_approved(decided.decision),
-        "actor": decided.actor,
-        "reason": decided.reason,
+        "actor": actor,
+        "reason": reason,
     }
     if answer is not None:
         told["payload"] = answer
     resolved = _encode(agent_id, NewEvent(EventType.INTERRUPT_RESOLVED, told, _METADATA), limit)
-    kept = {"decision": decided.decision, "actor": decided.actor, "reason": decided.reason, "answer": answer}
+    kept = {"decision": decided.decision, "actor": actor, "reason": reason, "answer": answer}
     note = AuditNote(operation=APPROVE, agent_id=agent_id, actor=decided.actor, reason=decided.reason, op=op)
     shard = keys.shard_of(agent_id)
     return Call(

@@ -49,7 +49,7 @@ if held[1] then
     return {'open', id, asked, expires, now, record[3] or '0'}
   end
   if not decided and id ~= ARGV[10] then
-    return {'taken', execution and step, id}
+    return {'taken', execution, id}
   end
   gives_up = not decided
 end

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ares_celery.cli.apps import Session, pass_session
-from ares_celery.cli.options import DURATION, JSON
+from ares_celery.cli.options import DURATION, JSON, why_options
 from ares_celery.cli.output import clean, output_option, print_json, print_table, shorten
 
 if TYPE_CHECKING:
@@ -84,6 +84,60 @@ def _for_people(value: object) -> str:
     return clean(value) if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=True)
 
 
+@click.command()
+@_ID
+@click.argument("name", required=False)
+@click.argument("decision", default="approve")
+@click.option("--payload", type=JSON, help="What the agent is told beside it, JSON; - reads stdin.")
+@click.option("--interrupt-id", help="Only if it is still this very question.")
+@why_options
+@output_option
+@pass_session
+def approve(  # noqa: PLR0913 - one parameter an option
+    session: Session,
+    *,
+    agent_id: str,
+    name: str | None,
+    decision: str,
+    payload: object,
+    interrupt_id: str | None,
+    reason: str,
+    actor: str,
+    output: str,
+) -> None:
+    """Decide what agent ID has asked under NAME: approve, or another word as DECISION.
+
+    Without NAME it lists what the agent asks and has asked.
+    """
+    if name is None:
+        _list_questions(session, agent_id, output)
+        return
+    decided = session.manager.approve(
+        agent_id, name, decision, payload, interrupt_id=interrupt_id, reason=reason, actor=actor
+    )
+    if output == "json":
+        print_json(decided)
+    else:
+        click.echo(clean(f"{decided.name} of agent {agent_id} is decided: {decided.decision}"))
+
+
+def _list_questions(session: Session, agent_id: str, output: str) -> None:
+    found = session.manager.interrupts(agent_id)
+    if output == "json":
+        print_json(found)
+        return
+    rows = (
+        (
+            *(one.name, one.state.value, one.created_at.isoformat(timespec="seconds")),
+            one.expires_at.isoformat(timespec="seconds") if one.expires_at else "",
+            "" if one.decision is None else f"{one.decision} by {one.actor}",
+            "" if one.payload is None else shorten(_for_people(one.payload), _SHOWN),
+        )
+        for one in found
+    )
+    print_table(("NAME", "STATE", "ASKED", "UNTIL", "DECISION", "PAYLOAD"), rows)
+
+
 @click.group()
 def dead() -> None:
     """Dead letters: messages that no agent will handle to their end."""
@@ -112,4 +166,4 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
 
 
 #: The commands of ``ares agents`` in this file.
-TALKING: Final = (send, ask)
+TALKING: Final = (send, ask, approve)

@@ -87,10 +87,12 @@ class AsyncWaiting(BaseContext):
         question = question_of(asking, self._incarnation)
         look = await self._open(question)
         while look.decided is None:
-            if asking.release_slot:
-                await self._leave(waiting_for(asking, look))
             left = (look.expires_at - look.now) / 1_000_000 if look.expires_at else LOOK
-            await self._wait_for_news(min(left, LOOK))
+            # What is too late by now is ended by the next look.
+            if left > 0 and asking.release_slot:
+                await self._leave(waiting_for(asking, look))
+            if left > 0:
+                await self._wait_for_news(min(left, LOOK))
             look = await self._look(question, look.id)
         return outcome_of(look.decided)
 

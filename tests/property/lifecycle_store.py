@@ -145,6 +145,13 @@ class LifecycleStore:
         record = self.records.get(agent_id)
         return record.owner.identity if record and record.owner else ""
 
+    def decide(self, agent_id: str) -> None:
+        """Somebody decides what the agent has asked: one script, which raises the revision and brings it on."""
+        record = self.records[agent_id]
+        self.records[agent_id] = replace(record, revision=record.revision + 1, decisions=record.decisions + 1)
+        if record.state is AgentState.WAITING:
+            self.deadlines[agent_id, Deadline.APPROVAL] = self.now
+
     def advance(self, duration: timedelta) -> None:
         """Let time pass."""
         self.now = Instant(self.now + micros(duration))
@@ -201,6 +208,12 @@ def audit_record(
         assert record.request
     if record.state not in CLAIMABLE:
         assert not record.held, "only what may be claimed one day waits for its group"
+    if record.state is AgentState.WAITING:
+        assert record.waiting is not None
+        assert kinds & {Deadline.TIMER, Deadline.APPROVAL} or not record.waiting.until, "nothing brings it on"
+        kinds -= {Deadline.TIMER, Deadline.APPROVAL}
+    else:
+        assert record.waiting is None
     if record.state not in LIVE:
         # News for its group and its family are on their way whatever becomes of it.
         kinds -= {Deadline.GROUP, Deadline.CHILDREN, Deadline.REPORT}

@@ -39,10 +39,12 @@ from ares_celery.model.command import (
     Reconcile,
     Release,
     Start,
+    Wait,
 )
 from ares_celery.model.lifecycle import decide
 from ares_celery.model.plan import Nudge, Plan, Situation
 from ares_celery.model.restart import DeathCause, LifecyclePolicy
+from ares_celery.model.waits import Waiting, WaitKind
 from tests.property.lifecycle_actors import ASKED, Incarnation, Process, spec_of
 from tests.property.lifecycle_store import Conflict, LifecycleStore
 
@@ -218,6 +220,28 @@ class World:
             self.say(incarnation, said)
         incarnation.over = True
 
+    def wait(self, who: int, how: int) -> None:
+        """An incarnation gives its slot back, for a time or a person; perhaps somebody decides before it is heard."""
+        incarnation = pick(self.acting(), who)
+        record = self.store.records.get(incarnation.agent_id) if incarnation else None
+        if incarnation is None or record is None:
+            return
+        until = Instant(self.store.now + micros(timedelta(seconds=TIMES[how % len(TIMES)])))
+        timer, asked = Waiting(until=until, sleeps=1), Waiting(WaitKind.APPROVAL, "q", decisions=record.decisions)
+        if how % 5 == 4:
+            self.store.decide(incarnation.agent_id)
+        was_owner = self.owners.get(incarnation.agent_id) is incarnation
+        self.say(incarnation, Wait(fence=incarnation.fence, waiting=timer if how % 2 else asked))
+        incarnation.over = True
+        if how % 10 == 4 and was_owner and self.store.runtime is RuntimeState.RUNNING:
+            assert self.store.records[incarnation.agent_id].state is not AgentState.WAITING, "a decision was missed"
+
+    def answer(self, who: int, _how: int) -> None:
+        """A person decides."""
+        agent_id = WHOM[who % len(WHOM)]
+        if agent_id in self.store.records:
+            self.store.decide(agent_id)
+
     def crash(self, who: int, _how: int) -> None:
         incarnation = pick(self.acting(), who)
         if incarnation:
@@ -376,6 +400,8 @@ class World:
             self.heartbeat(process)
         self.bring_up(-1, 0)
         self.all_go_on(0, 0)
+        for agent_id in [one.id for one in self.store.records.values() if one.state is AgentState.WAITING]:
+            self.store.decide(agent_id)
         self.store.advance(HEARTBEAT)
         self.sweep(0, 1)
         self.check()
@@ -383,7 +409,8 @@ class World:
     def is_calm(self) -> bool:
         hosted = {each.agent_id for each in self.acting() if self.owners.get(each.agent_id) is each}
         return not any(
-            record.state in BETWEEN or (record.state is AgentState.RUNNING and record.id not in hosted)
+            record.state in {*BETWEEN, AgentState.WAITING}
+            or (record.state is AgentState.RUNNING and record.id not in hosted)
             for record in self.store.records.values()
         )
 
@@ -412,6 +439,7 @@ WORKERS: Final[tuple[Move, ...]] = (
     *[World.deliver] * 3,
     World.go_on,
     World.end,
+    World.wait,
     World.crash,
 )
 FATE: Final[tuple[Move, ...]] = (
@@ -431,6 +459,7 @@ SUPERVISION: Final[tuple[Move, ...]] = (
 OPERATORS: Final[tuple[Move, ...]] = (
     *[World.ask] * 8,
     *[World.reconcile] * 2,
+    World.answer,
     World.ponder,
     World.conclude,
     World.set_runtime,

@@ -12,7 +12,7 @@ from hypothesis import Phase
 
 from ares_celery.errors import FencedError
 from ares_celery.ids import Epoch, Instant
-from ares_celery.model import rules_asked, rules_found, rules_said, transitions
+from ares_celery.model import rules_asked, rules_found, rules_said, rules_waits, transitions
 from ares_celery.model.agent import AgentRecord, RestartType, RuntimeState
 from ares_celery.model.command import Command
 from ares_celery.model.restart import LifecyclePolicy
@@ -45,6 +45,11 @@ def _epoch_stays(record: AgentRecord | None, now: Instant) -> Epoch:
 def _never_waits(*_args: object) -> Instant:
     """A forced end that takes the old incarnation for gone."""
     return Instant(0)
+
+
+def _never_over(*_args: object) -> bool:
+    """A wait that does not look whether somebody has decided meanwhile."""
+    return False
 
 
 def _accepts_all(self: LifecycleStore, agent_id: str, fence: str) -> bool:
@@ -90,6 +95,7 @@ WEAKENINGS: dict[str, tuple[list[object], str, Callable[..., object]]] = {
     "any token": ([rules_said], "_demand_fence", _any_token_speaks),
     "no rise of the epoch": ([rules_asked, transitions], "next_epoch", _epoch_stays),
     "no wait for the lease": ([rules_asked, rules_found], "lease_end", _never_waits),
+    "no look for decisions": ([rules_waits], "_is_over", _never_over),
     "writes without a fence": ([LifecycleStore], "accepts", _accepts_all),
 }
 

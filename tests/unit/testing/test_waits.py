@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ares_celery import AgentContext, Approval, SyncAgentContext
+from ares_celery import AgentContext, AgentFailedError, Approval, InterruptResolvedError, SyncAgentContext
 from ares_celery.model.agent import AgentState
 from ares_celery.testing import AgentHarness
 
@@ -109,3 +109,161 @@ def test_a_decision_brings_it_on(kind: type[Any], *, release_slot: bool) -> None
         assert harness.agent.word.payload == {"window": "now"}
         assert harness.info.result == "yes"
         assert types(harness).count("interrupt.created") == types(harness).count("interrupt.resolved") == 1
+
+
+@pytest.mark.parametrize("release_slot", [False, True])
+@pytest.mark.pain("P39")
+def test_an_approval_takes_a_week_and_three_deploys(*, release_slot: bool) -> None:
+    """No restart is counted; without its slot it is hosted by nobody. The first decision wins, and resumes it."""
+    with AgentHarness(Deployer, config={"release_slot": release_slot}) as harness:
+        for _ in range(3):
+            harness.advance(timedelta(days=2, hours=8))
+            if not release_slot:
+                harness.drain()
+                harness.restart()
+            assert harness.is_running is not release_slot
+        assert len([one for one in harness.interrupts if one.state == "open"]) == 1
+        began = harness.now
+        harness.approve("deploy", "approve", reason="looked at it")
+        with pytest.raises(InterruptResolvedError, match="decided already") as caught:
+            harness.approve("deploy", "reject")
+        assert caught.value.decision == "approve"
+        harness.run_until("deployed", timeout=5)
+        assert harness.now - began <= 5
+        assert (harness.info.restarts, harness.info.charged, harness.info.deaths) == (0, 0, {})
+        assert harness.info.state is AgentState.COMPLETED
+        assert types(harness).count("interrupt.created") == 1
+
+
+@pytest.mark.parametrize("kind", [Sleeper, PlainSleeper])
+def test_a_wait_in_process_does_not_return_early(kind: type[Any]) -> None:
+    """A deploy ends it by a signal, and the next incarnation waits for what is left."""
+    with AgentHarness(kind) as harness:
+        harness.advance(timedelta(days=3))
+        harness.drain()
+        assert "woke" not in types(harness)
+        harness.restart()
+        harness.advance(timedelta(days=3, hours=23))
+        assert "woke" not in types(harness)
+        harness.run_until("woke", timeout="2h")
+
+
+@pytest.mark.parametrize("kind", [Deployer, PlainDeployer])
+@pytest.mark.parametrize("release_slot", [False, True])
+def test_nobody_decides_in_time(kind: type[Any], *, release_slot: bool) -> None:
+    """The agent gets an error that it may handle; who comes too late is told."""
+    with AgentHarness(
+        kind, config={"release_slot": release_slot, "timeout": "1h"}, spec={"max_restarts": 1}
+    ) as harness:
+        harness.advance(3_599)
+        with pytest.raises(AgentFailedError, match="nobody decided about 'deploy'"):
+            harness.advance(10)
+        with pytest.raises(InterruptResolvedError, match="in time"):
+            harness.approve("deploy")
+        assert [one.state for one in harness.interrupts] == ["timeout"]
+
+
+def test_a_no_is_an_answer() -> None:
+    """The agent goes on with it."""
+    with AgentHarness(Deployer, config={"release_slot": True}) as harness:
+        harness.approve("deploy", "not today")
+        harness.run_until("left", timeout=5)
+        assert harness.info.result == "not today"
+
+
+def test_it_is_paused_and_resumed_while_it_waits() -> None:
+    """Paused, it does not wake; resumed, it begins from the top and waits again."""
+    with AgentHarness(Sleeper, config={"release_slot": True}) as harness:
+        harness.advance(60)
+        assert (harness.info.state, harness.info.waiting_on) == (AgentState.WAITING, "timer")
+        assert harness.info.waiting_until == BEGINNING + WEEK
+        harness.pause()
+        assert (harness.info.state, harness.info.waiting_on) == (AgentState.PAUSED, None)
+        harness.advance(2 * WEEK)
+        assert "woke" not in types(harness)
+        harness.resume()
+        harness.run_until("woke", timeout=1)
+
+
+def test_it_is_stopped_while_it_waits() -> None:
+    """Nothing wakes it; a start begins from the top."""
+    with AgentHarness(Sleeper, config={"release_slot": True}) as harness:
+        harness.advance(60)
+        harness.stop()
+        assert harness.info.state is AgentState.STOPPED
+        harness.advance(2 * WEEK)
+        assert "woke" not in types(harness)
+        harness.restart()
+        harness.run_until("woke", timeout=1)
+
+
+class Ticker:
+    """Computes its times anew in each life, as one should not."""
+
+    def __init__(self, agent_id: str) -> None: ...
+
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested:
+            now = BEGINNING + timedelta(seconds=ctx_now(ctx))
+            await ctx.sleep_until(now + timedelta(hours=1), release_slot=True)
+            await ctx.emit("ticked")
+
+
+def ctx_now(ctx: AgentContext) -> float:
+    """Simulated seconds."""
+    clock: Any = vars(ctx)["_clock"]
+    return float(clock.monotonic())
+
+
+def test_a_time_that_is_computed_anew_comes_to_an_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The wait that it was woken after is behind it, with one warning; the next one is a wait again."""
+    with AgentHarness(Ticker) as harness:
+        harness.advance(timedelta(hours=5, minutes=30))
+        assert len(harness.events) == 5
+        assert sum("Compute the time in a step" in line for line in caplog.messages) == 5
+
+
+class Clerk:
+    """Asks a person about each message."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.cleaned = 0
+
+    async def process(self, ctx: AgentContext, message: dict[str, Any]) -> str:
+        try:
+            word = await ctx.wait_for_approval(f"pay:{message['n']}", message, release_slot=True)
+        finally:
+            self.cleaned += 1
+        return str(word.decision)
+
+
+def test_a_message_is_given_back_and_handled_again_from_the_top() -> None:
+    """Its caller gets the answer in the end; nothing counts as met by a death."""
+    with AgentHarness(Clerk) as harness:
+        sent = harness.send({"n": 1}, message_id="m1")
+        harness.advance(60)
+        assert harness.is_waiting
+        assert harness.info.waiting_on == "approval:pay:1"
+        assert harness.agent.cleaned == 1
+        harness.approve("pay:1", "yes")
+        assert sent == "m1"
+        harness.advance(1)
+        assert not harness.is_waiting
+        assert harness.info.restarts == 0
+        created = [event for event in harness.all_events if event.type == "interrupt.created"]
+        assert len(created) == 1
+        assert created[0].payload["execution"] == "msg:m1"
+
+
+@pytest.mark.parametrize("t", [datetime(2026, 1, 2), "2026-01-02", 5.0, None])  # noqa: DTZ001 - that is the test
+def test_what_is_no_moment_is_refused(t: Any) -> None:
+    """The error says what to give."""
+
+    class Wrong:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def start(self, ctx: AgentContext) -> None:
+            await ctx.sleep_until(t)
+
+    with AgentHarness(Wrong) as harness, pytest.raises(AgentFailedError, match="zone"):
+        harness.advance(1)

@@ -248,7 +248,7 @@ def test_a_message_is_given_back_and_handled_again_from_the_top() -> None:
         harness.approve("pay:1", "yes")
         assert sent == "m1"
         harness.advance(1)
-        assert not harness.is_waiting
+        assert harness.is_running
         assert harness.info.restarts == 0
         created = [event for event in harness.all_events if event.type == "interrupt.created"]
         assert len(created) == 1

@@ -71,6 +71,7 @@ class AsyncContext(AsyncWaiting):
         waits = AsyncStepWaits(self._persist, self._alive, self._emit, self._wait_to_retry, self._tell_stored)
         steps = AsyncSteps(self._step_parts(self._meter.steps_are), self._store, waits)
         steps.gate = self._meter.check
+        steps.interrupter = self._demand_word
         return steps
 
     @cached_property

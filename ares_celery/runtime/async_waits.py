@@ -12,6 +12,7 @@ from ares_celery.errors import AgentSignal, StopSignal, WaitSignal
 from ares_celery.ids import Instant
 from ares_celery.model.arguments import check_flags
 from ares_celery.model.waits import Approval, Waiting
+from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.context import BaseContext
 from ares_celery.runtime.waits import (
     LONGEST_WAIT,
@@ -20,6 +21,7 @@ from ares_celery.runtime.waits import (
     approval_of,
     asking_of,
     check_moment,
+    demand_yes,
     outcome_of,
     question_of,
     waiting_for,
@@ -79,6 +81,19 @@ class AsyncWaiting(BaseContext):
 
     async def _as_step(self, step_id: str, function: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401, ARG002
         return await function()
+
+    async def _demand_word(self, step: StepCall) -> None:
+        """Before a step runs: where a plug-in wants a person's word, it is waited for, and may keep it from running."""
+        if not self._wishes.asks(step):
+            return
+        asking = await asyncio.to_thread(self._wishes.wish, step)
+        if asking is None:
+            return
+        outcome = self._wishes.said(step)
+        if outcome is None:
+            outcome = await self._as_step(asking.step_id, lambda: self._ask(asking))
+            self._wishes.note(step, outcome)
+        demand_yes(asking, self.agent_id, step, outcome)
 
     async def _ask(self, asking: Asking) -> dict[str, Any]:
         """Runs as the step."""

@@ -26,7 +26,7 @@ from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.replay import replayable
 from ares_celery.runtime.steps import StepParts
 from ares_celery.runtime.tool_calls import ToolCaller
-from ares_celery.runtime.waits import Sleeps
+from ares_celery.runtime.waits import Sleeps, Wishes
 from ares_celery.store.interrupts import InterruptLook
 
 #: Signals that are raised without a pause; an agent that catches more of them would hold the loop, or a core.
@@ -80,6 +80,7 @@ class BaseContext:
         self._logger: AgentLogger | None = None
         self._emits = 0
         self._sleeps = Sleeps(incarnation.record)
+        self._wishes = Wishes(incarnation.listener)
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -146,7 +147,12 @@ class BaseContext:
 
     def _step_parts(self, note_spent: Callable[[int], None]) -> StepParts:
         """What steps need of this context; ``note_spent`` is told how many the agent has recorded."""
-        return StepParts(self._incarnation, self._clock, self._next_op, self._note_version, note_spent)
+
+        def note(spent: int) -> None:
+            self._emits += 1
+            note_spent(spent)
+
+        return StepParts(self._incarnation, self._clock, self._next_op, self._note_version, note)
 
     def _note_version(self, version: Version) -> None:
         """The store has told a step by an event of the runtime's own: there is nothing to apply as a rule."""

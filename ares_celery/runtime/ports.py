@@ -9,10 +9,10 @@ from ares_celery.ids import AgentId
 from ares_celery.model.event import Event
 from ares_celery.model.failure import Failure
 from ares_celery.model.plan import Nudge
-from ares_celery.plugins.contract import StepCall, StepResult
+from ares_celery.plugins.contract import ApprovalWish, StepCall, StepResult
 from ares_celery.store.base import InboxMessage
 
-__all__ = ["EventListener", "Launcher", "RecoveryJudge", "StepHooks", "Wakeups"]
+__all__ = ["ApprovalWishes", "EventListener", "Launcher", "RecoveryJudge", "StepHooks", "Wakeups"]
 
 
 class Launcher(Protocol):
@@ -63,6 +63,24 @@ class StepHooks(Protocol):
 
     def after_step(self, step: StepCall, result: StepResult, /) -> object:
         """It has run. Bounded in time; never raises."""
+        ...
+
+
+@runtime_checkable
+class ApprovalWishes(Protocol):
+    """Plug-ins that want a person's word before some steps; a listener that has this is asked before each step."""
+
+    @property
+    def has_interrupters(self) -> bool:
+        """Some plug-in would be asked now."""
+        ...
+
+    def approval_wish(self, step: StepCall, /) -> ApprovalWish | None:
+        """Who wants a word, and how; None: nobody. Bounded in time.
+
+        Raises:
+            PluginError: One could not be asked; the step must not run then.
+        """
         ...
 
 

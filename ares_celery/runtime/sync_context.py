@@ -73,6 +73,7 @@ class SyncContext(SyncWaiting):
         waits = SyncStepWaits(self._persist, self._alive, self._emit, self._wait_to_retry, self._tell_stored)
         steps = SyncSteps(self._step_parts(self._meter.steps_are), self._store, waits, lambda: self._access.calls)
         steps.gate = self._meter.check
+        steps.interrupter = self._demand_word
         return steps
 
     @cached_property

@@ -11,6 +11,7 @@ from ares_celery.errors import AgentSignal, StopSignal, WaitSignal
 from ares_celery.ids import Instant
 from ares_celery.model.arguments import check_flags
 from ares_celery.model.waits import Approval, Waiting
+from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.context import BaseContext
 from ares_celery.runtime.waits import (
     LONGEST_WAIT,
@@ -19,6 +20,7 @@ from ares_celery.runtime.waits import (
     approval_of,
     asking_of,
     check_moment,
+    demand_yes,
     outcome_of,
     question_of,
     waiting_for,
@@ -78,6 +80,19 @@ class SyncWaiting(BaseContext):
 
     def _as_step(self, step_id: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401, ARG002
         return function()
+
+    def _demand_word(self, step: StepCall) -> None:
+        """Before a step runs: where a plug-in wants a person's word, it is waited for, and may keep it from running."""
+        if not self._wishes.asks(step):
+            return
+        asking = self._wishes.wish(step)
+        if asking is None:
+            return
+        outcome = self._wishes.said(step)
+        if outcome is None:
+            outcome = self._as_step(asking.step_id, lambda: self._ask(asking))
+            self._wishes.note(step, outcome)
+        demand_yes(asking, self.agent_id, step, outcome)
 
     def _ask(self, asking: Asking) -> dict[str, Any]:
         """Runs as the step."""

@@ -6,13 +6,16 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, cast
 
 from ares_celery.clock import instant_from, to_datetime
-from ares_celery.errors import ApprovalTimeoutError, InvalidSettingError
+from ares_celery.errors import ApprovalTimeoutError, InvalidSettingError, StepRejectedError
 from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentRecord
 from ares_celery.model.arguments import as_shown, check_flags, check_timeout
 from ares_celery.model.waits import Approval, InterruptState, Waiting, WaitKind
+from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.ports import ApprovalWishes
+from ares_celery.runtime.step_scope import MAIN, MESSAGE, SCOPE
 from ares_celery.store.interrupts import Decided, InterruptLook, Question
 
 __all__ = [
@@ -20,9 +23,11 @@ __all__ = [
     "LOOK",
     "Asking",
     "Sleeps",
+    "Wishes",
     "approval_of",
     "asking_of",
     "check_moment",
+    "demand_yes",
     "outcome_of",
     "question_of",
     "waiting_for",
@@ -32,6 +37,8 @@ __all__ = [
 LOOK: Final = 300.0
 #: Seconds after which a long wait looks at the clock of Redis again, whatever happens.
 LONGEST_WAIT: Final = 86_400.0
+#: What the ids of steps begin with that ask people.
+_QUESTION: Final = "approval:"
 #: Characters of a name: it is part of an execution's step.
 _LONGEST_NAME: Final = 200
 
@@ -61,7 +68,7 @@ class Asking(NamedTuple):
     @property
     def step_id(self) -> str:
         """The step that its answer is recorded as."""
-        return f"approval:{self.name}"
+        return _QUESTION + self.name
 
 
 def asking_of(name: object, payload: object, timeout: object, release_slot: object) -> Asking:
@@ -83,9 +90,60 @@ def asking_of(name: object, payload: object, timeout: object, release_slot: obje
 
 def question_of(asking: Asking, incarnation: Incarnation) -> Question:
     """The question of the execution and step that the calling code is in."""
+    scope = SCOPE.get()
+    if scope is not None and scope.prefix:
+        return Question(asking.name, scope.opening.id, scope.prefix[:-1], asking.payload, asking.timeout)
+    # Not as a step: a context of its own, in a test.
     message_id = current_message(incarnation)
-    execution = "main" if message_id is None else f"msg:{message_id}"
+    execution = MAIN if message_id is None else MESSAGE + message_id
     return Question(asking.name, execution, asking.step_id, asking.payload, asking.timeout)
+
+
+class Wishes:
+    """Which steps of an incarnation need a person's word, and what people have said of them."""
+
+    def __init__(self, listener: object) -> None:
+        self._asked = listener if isinstance(listener, ApprovalWishes) else None
+        self._said: dict[tuple[str, str], object] = {}
+
+    def asks(self, step: StepCall) -> bool:
+        """Somebody is to be asked whether the step needs a word; a question does not need one itself."""
+        is_question = step.step_id.rpartition("/")[2].startswith(_QUESTION)
+        return self._asked is not None and self._asked.has_interrupters and not is_question
+
+    def wish(self, step: StepCall) -> Asking | None:
+        """Asks the plug-ins; they may take a while. None: the step needs no word."""
+        found = self._asked.approval_wish(step) if self._asked is not None else None
+        if found is None:
+            return None
+        return Asking(f"step:{step.step_id}", found.payload, found.timeout, found.release_slot)
+
+    def said(self, step: StepCall) -> object:
+        """What people have said in this incarnation; None: they were not asked yet."""
+        return self._said.get((step.execution, step.step_id))
+
+    def note(self, step: StepCall, outcome: object) -> None:
+        """They have said this."""
+        self._said[step.execution, step.step_id] = outcome
+
+
+def demand_yes(asking: Asking, agent_id: str, step: StepCall, outcome: object) -> None:
+    """Lets the step run, or not.
+
+    Raises:
+        StepRejectedError: Somebody said no. ApprovalTimeoutError: Nobody said anything in time.
+    """
+    word = approval_of(asking, agent_id, outcome)
+    if not word:
+        raise StepRejectedError(
+            agent_id=agent_id,
+            execution=step.execution,
+            step=step.step_id,
+            tool=step.tool,
+            decision=word.decision,
+            answer=word.payload,
+            actor=word.actor,
+        )
 
 
 def waiting_for(asking: Asking, look: InterruptLook) -> Waiting:

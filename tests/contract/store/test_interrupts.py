@@ -48,7 +48,14 @@ def ask(store: RedisStore, fence: str, question: Question = QUESTION) -> Interru
 
 def decide(store: RedisStore, decision: str = "yes", name: str = "deploy", **more: Any) -> Ruling:
     """Decides as a person."""
-    given: dict[str, Any] = {"answer": None, "interrupt_id": None, "actor": "eve", "reason": "looked", "op": uuid4().hex, **more}
+    given: dict[str, Any] = {
+        "answer": None,
+        "interrupt_id": None,
+        "actor": "eve",
+        "reason": "looked",
+        "op": uuid4().hex,
+        **more,
+    }
     return store.decide_interrupt(AGENT, name, decision=decision, **given)
 
 

@@ -17,7 +17,6 @@ from ares_celery import (
     Manager,
     PluginBus,
     RuntimeConfig,
-    StepCall,
     SyncAgentContext,
 )
 from ares_celery.agents.registry import Registry
@@ -120,7 +119,7 @@ def test_a_step_waits_for_a_word_and_goes_on_with_a_yes(opener: Opener, kind: st
 @pytest.mark.spec(134)
 def test_a_no_rejects_the_step(opener: Opener) -> None:
     """It raises in the agent, and never runs; a second word is too late."""
-    manager = opener(InterruptPlugin(lambda step: {"why": "money"} if isinstance(step, StepCall) else False))
+    manager = opener(InterruptPlugin(lambda step: {"why": "money"} if step.step_id == "pay" else None))
     manager.start_agent(AgentSpec(id="no-1", type="payer", restart="temporary"))
     (question,) = wait_until(lambda: manager.interrupts("no-1"), "the question")
     assert question.payload["why"] == "money"

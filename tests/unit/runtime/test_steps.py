@@ -31,6 +31,7 @@ from ares_celery.errors import (
     ToolError,
     UnserialisableError,
 )
+from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentState
 from ares_celery.model.execution import ExecutionState
 from ares_celery.testing import AgentHarness
@@ -676,3 +677,45 @@ def test_a_message_that_kills_its_agent_leaves_no_execution_behind() -> None:
         assert ended is not None
         assert ended.state is ExecutionState.FAILED
         assert harness._bench.record.executions == 0
+
+
+def test_a_message_whose_step_has_an_unknown_outcome_is_not_answered() -> None:
+    """It waits until a person has said how the step came out; what was answered before stays answered."""
+
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    async def idle(ctx: Any) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(60)
+
+    async def handle(ctx: Any, message: Any) -> Any:
+        return await ctx.step.with_options(replay="never", timeout=1)("stuck", stuck)
+
+    with AgentHarness(made(idle, handle)) as harness:
+        harness.send("m", message_id="m-1")
+        harness.run_until(lambda: not harness.is_running)
+        assert harness.info.intents == 1
+        waiting = harness._bench.store.inbox(AgentId("a"), limit=10)
+        assert [message.message_id for message in waiting] == ["m-1"]
+
+
+def test_a_message_that_is_handled_inside_of_a_block_has_an_execution_of_its_own() -> None:
+    """A plain agent answers at the context calls of its main loop; what it does then is not the loop's work."""
+
+    class Plain:
+        def __init__(self, agent_id: str) -> None:
+            self.agent_id = agent_id
+
+        def start(self, ctx: Any) -> None:
+            with ctx.execution("loop"):
+                ctx.step("a", plain, "a")
+                ctx.sleep(5)
+
+        def process(self, ctx: Any, message: Any) -> Any:
+            return ctx.step("a", plain, message)
+
+    with AgentHarness(Plain) as harness:
+        assert harness.ask("m", message_id="m-1") == "M"
+        harness.advance(10)
+        assert (harness.steps("loop"), harness.steps("msg:m-1")) == ({"a": "A"}, {"a": "M"})

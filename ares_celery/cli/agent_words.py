@@ -119,4 +119,8 @@ def _parked(info: AgentInfo) -> str:
             f"{cause} and stays so: `ares agents show {info.id}` tells which is used up; `ares agents update ID "
             f"--budget …` allows more, then `ares agents unpark {info.id}` lets it go on"
         )
+    if info.cause == "step_changed":
+        return (
+            f"{cause} and stays so: deploy code that fits what its step recorded, then `ares agents restart {info.id}`"
+        )
     return f"{cause} and stays so until `ares agents restart {info.id}`"

@@ -262,6 +262,11 @@ class AgentParkedError(AresError):
                 f"allow more with `ares agents update {agent_id} --budget …` (or of the agent that the reason names), "
                 f"then `ares agents unpark {agent_id}`"
             )
+        elif known.get("cause") == "step_changed":
+            cure = (
+                f"deploy the function that recorded the step again, or say `formerly=` where its result holds, then "
+                f"`ares agents restart {agent_id}`"
+            )
         super().__init__({"cure": cure, **known})
 
 

@@ -719,3 +719,41 @@ def test_a_message_that_is_handled_inside_of_a_block_has_an_execution_of_its_own
         assert harness.ask("m", message_id="m-1") == "M"
         harness.advance(10)
         assert (harness.steps("loop"), harness.steps("msg:m-1")) == ({"a": "A"}, {"a": "M"})
+
+
+def test_of_calls_at_once_the_one_that_failed_gives_its_own_number_back() -> None:
+    """Its repeat is the same step, with the same key, though later ones of its kind are there."""
+    keys: list[str] = []
+
+    @tool("st-once", replay="keyed")
+    async def once(idempotency_key: str = "") -> str:
+        keys.append(idempotency_key)
+        if len(keys) == 1:
+            raise ConnectionError("away")
+        return idempotency_key
+
+    async def body(ctx: Any) -> Any:
+        async with ctx.execution("e"):
+            call = ctx.tool("st-once")
+            await asyncio.gather(call(), call(), return_exceptions=True)
+            return await call()
+
+    with AgentHarness(made(body)) as harness:
+        assert completed(harness) == keys[0] == keys[2] != keys[1]
+
+
+def test_nothing_is_tried_again_by_an_agent_that_is_asked_to_end() -> None:
+    """It is told so, and the step comes again in the next life."""
+
+    async def asked(ctx: Any) -> None:
+        ctx._incarnation.ask("stop")
+        raise ConnectionError("away")
+
+    async def body(ctx: Any) -> Any:
+        with suppress(ConnectionError):
+            await ctx.step.with_options(retries=3)("x", asked, ctx)
+
+    with AgentHarness(made(body)) as harness:
+        harness.advance(1)
+        (failed,) = [event.payload for event in harness.all_events if event.type == "step.failed"]
+        assert failed["will_retry"] is False

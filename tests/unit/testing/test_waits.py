@@ -140,7 +140,9 @@ def test_a_wait_in_process_does_not_return_early(kind: type[Any]) -> None:
     """A deploy ends it by a signal, and the next incarnation waits for what is left."""
     with AgentHarness(kind) as harness:
         harness.advance(timedelta(days=3))
+        began = harness.now
         harness.drain()
+        assert harness.now - began < 1
         assert "woke" not in types(harness)
         harness.restart()
         harness.advance(timedelta(days=3, hours=23))

@@ -1,0 +1,164 @@
+"""Tools whose processes are killed and frozen between the parts of a step: what takes effect how often.
+
+FAULT_STEP_KILLS and FAULT_SEED in the environment choose how often in all, and by which chance.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ares_celery import AgentSpec, AgentState
+from tests.fleet import AGENTS, CONTROL, SUPERVISION, Fleet
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
+
+KILLS = int(os.environ.get("FAULT_STEP_KILLS", "100"))
+SEED = int(os.environ.get("FAULT_SEED", "2"))
+#: Agents of each kind.
+EACH = {"safe": 3, "keyed": 3}
+#: Enough that nobody is done before it has died as often as it shall.
+STEPS = 100
+MODULES = {"ARES_AGENT_MODULES": "tests.step_agents"}
+
+
+@dataclass
+class Journal:
+    """What an agent's tool has written, read anew each time."""
+
+    path: Path
+
+    def lines(self, kind: str) -> list[list[str]]:
+        """The words behind `begin`, `effect` or `killed`, in order."""
+        text = self.path.read_text() if self.path.exists() else ""
+        return [words[1:] for words in map(str.split, text.splitlines()) if words[0] == kind]
+
+    def effects(self) -> Counter[int]:
+        """How often each number took effect."""
+        return Counter(int(words[0]) for words in self.lines("effect"))
+
+    def begins(self) -> Counter[int]:
+        """How often each number was begun."""
+        return Counter(int(words[0]) for words in self.lines("begin"))
+
+    def keys(self) -> dict[int, set[str]]:
+        """The idempotency keys of each number."""
+        found: dict[int, set[str]] = {}
+        for number, _, *key in self.lines("effect"):
+            found.setdefault(int(number), set()).update(key or [""])
+        return found
+
+    def phases(self) -> list[str]:
+        """What the process was doing each time it was killed."""
+        return [words[1] for words in self.lines("killed")]
+
+
+@dataclass
+class Stepper:
+    """An agent under test."""
+
+    fleet: Fleet
+    id: str
+    replay: str
+    journal: Journal
+
+    @property
+    def is_over(self) -> bool:
+        """It has done all of its steps."""
+        return self.fleet.info(self.id).state is AgentState.COMPLETED
+
+    @property
+    def is_late(self) -> bool:
+        """Its first incarnation has brought about its first effect."""
+        return ["0", "1"] in [words[:2] for words in self.journal.lines("effect")]
+
+    def check(self, steps: int, deaths: int) -> None:
+        """Of one that is done: what took effect how often; and each step is recorded once."""
+        effects, numbers = self.journal.effects(), set(range(steps))
+        assert self.fleet.info(self.id).state is AgentState.COMPLETED
+        assert set(effects) == numbers, f"{self.id} has lost an effect"
+        recorded = [record.id for record in self.fleet.manager.checkpoints.steps(self.id, "work")]
+        assert sorted(recorded) == sorted(f"effect:{number}" for number in numbers)
+        assert sum(effects.values()) - steps <= deaths, f"{self.id} repeats what is recorded"
+        if self.replay == "keyed":
+            keys = self.journal.keys()
+            assert {len(found) for found in keys.values()} == {1}, f"{self.id}: the key of a step has changed"
+            assert len(set.union(*keys.values()) - {""}) == steps, f"{self.id}: two steps share a key"
+
+
+def steppers(fleet: Fleet, folder: Path, each: Mapping[str, int], **config: Any) -> Iterator[Stepper]:
+    """So many agents of each kind, started."""
+    for replay, count in each.items():
+        for number in range(count):
+            agent_id, journal = f"{replay}-{number}", folder / f"{replay}-{number}.journal"
+            spec = {"journal": str(journal), "replay": replay, **config}
+            fleet.manager.start_agent(AgentSpec(id=agent_id, type="stepper", config=spec))
+            yield Stepper(fleet, agent_id, replay, Journal(journal))
+
+
+def test_what_takes_effect_how_often_whenever_its_process_is_killed(
+    make_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    """SIGKILL before the effect, after it, and before it is recorded.
+
+    Keyed: each effect once by its key. Safe: at least once.
+    """
+    fleet = make_fleet(
+        MAX_RESTARTS_PER_AGENT="0",
+        RESTORE_ATTEMPTS="1000",
+        RESTORE_BACKOFF="20ms",
+        RESTORE_BACKOFF_MAX="20ms",
+        LEASE_TTL="3s",
+        HEARTBEAT_INTERVAL="500ms",
+    )
+    fleet.worker("prefork", pool="prefork", slots=sum(EACH.values()) + 4, env=MODULES)
+    lives = -(-KILLS // sum(EACH.values()))
+    config = {"steps": STEPS, "pause": 0.01, "lives": lives, "longest": 0.2, "seed": SEED}
+    found = list(steppers(fleet, tmp_path, EACH, **config))
+
+    fleet.wait(lambda: all(one.is_over for one in found), "all steps to be done", timeout=200)
+
+    phases = Counter(phase for one in found for phase in one.journal.phases())
+    assert phases.total() >= KILLS, phases
+    assert {"before", "after", "returned"} <= set(phases), phases
+    for one in found:
+        one.check(STEPS, len(one.journal.phases()))
+
+
+def test_a_process_that_is_frozen_inside_a_step_and_wakes_up_fenced(
+    make_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    """SIGSTOP before the effect, SIGCONT when another incarnation is there: the late effect is the frozen one's own.
+
+    Its record is refused. Keyed: both effects have one key. Safe: twice.
+    """
+    fleet = make_fleet(LEASE_TTL="2s", HEARTBEAT_INTERVAL="300ms", RESTORE_BACKOFF="20ms")
+    frozen = fleet.worker("frozen", [AGENTS], pool="prefork", slots=4, env=MODULES)
+    go = tmp_path / "go"
+    found = list(steppers(fleet, tmp_path, dict.fromkeys(EACH, 1), steps=2, pause=1.0, go=str(go)))
+    for one in found:
+        fleet.until(one.id, "running")
+    fleet.worker("rescue", [AGENTS, SUPERVISION, CONTROL], pool="prefork", slots=6, env=MODULES)
+    go.touch()
+    fleet.wait(lambda: all(one.journal.begins()[0] for one in found), "all to be inside of a step")
+
+    frozen.freeze()
+    safe, keyed = found
+    fleet.wait(lambda: safe.journal.effects()[0] == 1, "the safe step to be repeated", timeout=40)
+    fleet.wait(lambda: keyed.journal.effects()[0] == 1, "the keyed step to be repeated", timeout=40)
+    frozen.thaw()
+    fleet.wait(lambda: all(one.is_late for one in found), "the late effects")
+
+    for one in (safe, keyed):
+        fleet.until(one.id, "completed", timeout=30)
+        recorded = fleet.manager.checkpoints.steps(one.id, "work")
+        assert [record.value["incarnation"] for record in recorded] == [2, 2]
+        assert one.journal.effects() == {0: 2, 1: 1}
+        one.check(2, 1)
+    assert [len(keys) for keys in keyed.journal.keys().values()] == [1, 1]

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import cast
 
@@ -33,10 +32,10 @@ def effect(journal: str, number: int, pause: float, idempotency_key: str = "") -
     incarnation = _Life.incarnation
     _Life.phase = "before"
     write(journal, f"begin {number} {incarnation}")
-    time.sleep(pause)
+    threading.Event().wait(pause)
     write(journal, f"effect {number} {incarnation} {idempotency_key}")
     _Life.phase = "after"
-    time.sleep(pause)
+    threading.Event().wait(pause)
     _Life.phase = "returned"
     return {"number": number, "incarnation": incarnation}
 

@@ -41,6 +41,7 @@ from ares_celery.runtime.handle import AgentHandle
 from ares_celery.runtime.messages import AgentMessages
 from ares_celery.runtime.outside_events import OutsideEvents
 from ares_celery.runtime.queries import AgentQueries, Ports
+from ares_celery.runtime.settling import Settling
 from ares_celery.runtime.state_access import StateAccess
 from ares_celery.runtime.stream_care import StreamCare
 from ares_celery.runtime.waiting import RESTING, STARTED, Wait
@@ -56,7 +57,16 @@ log: Final = logging.getLogger(__name__)
 
 
 class CoreManager(
-    StreamCare, Forks, Administration, Groups, StateAccess, NamespaceOverview, Children, AgentMessages, AgentQueries
+    StreamCare,
+    Forks,
+    Settling,
+    Administration,
+    Groups,
+    StateAccess,
+    NamespaceOverview,
+    Children,
+    AgentMessages,
+    AgentQueries,
 ):
     """Asks for agents to be started, stopped, restarted; safe to share between threads.
 

@@ -62,7 +62,9 @@ def _parameters(control: Control) -> str:
     shown: list[str] = []
     for name, one in parameters_of(control).items():
         empty = one.default is inspect.Parameter.empty
-        shown.append(f"`{name}`" if empty else f"`{name}={json.dumps(one.default)}`")
+        # Left out is then not the same as any value.
+        default = "" if one.default is ... else json.dumps(None if empty else one.default)
+        shown.append(f"`{name}`" if empty else f"`{name}={default}`")
     return ", ".join(shown) or "none"
 
 

@@ -134,6 +134,22 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
         call = self._calls.core.unpark_agent
         await self._calls.run(call, agent_id, accept_loss=accept_loss, reason=reason, actor=actor, op=op)
 
+    async def reconcile_agent(  # noqa: PLR0913 - the public name
+        self,
+        agent_id: str,
+        *,
+        execution: str | None = None,
+        step: str | None = None,
+        done: Any = ...,  # noqa: ANN401 - a JSON value
+        retry: bool = False,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> AgentInfo:
+        """Says what became of a step of a parked agent; see :meth:`Manager.reconcile_agent`."""
+        call, named = self._calls.core.reconcile_agent, {"execution": execution, "step": step}
+        return await self._calls.run(call, agent_id, **named, done=done, retry=retry, reason=reason, actor=actor, op=op)
+
     async def delete_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
         """Forgets a resting agent and every key of it; see :meth:`Manager.delete_agent`."""
         await self._calls.run(self._calls.core.delete_agent, agent_id, reason=reason, actor=actor, op=op)

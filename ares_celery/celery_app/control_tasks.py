@@ -148,6 +148,7 @@ CONTROLS: Final = (
     Control("pause_agent"),
     Control("resume_agent"),
     Control("unpark_agent"),
+    Control("reconcile_agent", _INFO),
     Control("delete_agent"),
     Control("approve", "`InterruptInfo`"),
     Control("interrupts", "list of `InterruptInfo`"),

@@ -113,7 +113,8 @@ def _parked(info: AgentInfo) -> str:
             "--accept-loss` goes on without what is lost"
         )
     if info.cause == "reconcile":
-        return f"{cause} and stays so: what `ares agents show {info.id}` tells has to be settled before a restart"
+        what = f"`ares agents show {info.id}` tells which step may or may not have happened"
+        return f"{cause} and stays so: {what}; `ares agents reconcile {info.id}` says which of both"
     if info.cause == "budget":
         return (
             f"{cause} and stays so: `ares agents show {info.id}` tells which is used up; `ares agents update ID "

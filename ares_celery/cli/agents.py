@@ -10,6 +10,7 @@ import click
 from ares_celery.cli.agent_words import say_standing, standing, store_time
 from ares_celery.cli.agents_check import check
 from ares_celery.cli.agents_fork import fork
+from ares_celery.cli.agents_reconcile import reconcile
 from ares_celery.cli.agents_show import LOOKING
 from ares_celery.cli.agents_talk import TALKING
 from ares_celery.cli.apps import Session, pass_session
@@ -295,5 +296,5 @@ def rm(session: Session, agent_id: str, reason: str, actor: str) -> None:
     say(f"agent {agent_id} is forgotten")
 
 
-for _command in (*LOOKING, check, fork, *TALKING):
+for _command in (*LOOKING, check, fork, reconcile, *TALKING):
     agents.add_command(_command)

@@ -46,6 +46,7 @@ from ares_celery.errors.messages import (
     StreamCancelledError,
     StreamGapError,
 )
+from ares_celery.errors.parking import AgentNotParkedError, AgentParkedError
 from ares_celery.errors.plugins import (
     DuplicatePluginError,
     InvalidPluginError,
@@ -54,6 +55,7 @@ from ares_celery.errors.plugins import (
     PluginTimeoutError,
 )
 from ares_celery.errors.runtime_state import RuntimeAlreadyStartedError, RuntimePermissionError, RuntimeStoppedError
+from ares_celery.errors.settling import StepIntentNotFoundError, StepSettledError, StepsUnsettledError
 from ares_celery.errors.shared import (
     LLMUnavailableError,
     MCPConnectionLostError,
@@ -166,12 +168,15 @@ __all__ = [
     "StepChangedError",
     "StepFailedError",
     "StepIdReusedError",
+    "StepIntentNotFoundError",
     "StepLimitError",
     "StepOutcomeUnknownError",
     "StepRejectedError",
     "StepResultTooLargeError",
+    "StepSettledError",
     "StepSignatureError",
     "StepTimeoutError",
+    "StepsUnsettledError",
     "StopSignal",
     "StoreUnavailableError",
     "StreamCancelledError",
@@ -239,42 +244,6 @@ class AgentNotRunningError(AresError):
 
     code = "agent_not_running"
     template = "agent {agent_id!r} is {state}, so {operation} is not possible; start_agent starts it"
-
-
-class AgentParkedError(AresError):
-    """The agent was given up on and waits for a person."""
-
-    code = "agent_parked"
-    template = "agent {agent_id!r} is parked ({cause}): {reason}; look at `ares agents show {agent_id}`, then {cure}"
-
-    def __init__(self, data: Mapping[str, Any] | None = None, /, **fields: object) -> None:
-        """Names the way out of this cause, in field ``cure``."""
-        known: dict[str, Any] = {**(data or {}), **fields}
-        agent_id = known.get("agent_id", "?")
-        cure = f"`ares agents restart {agent_id}`"
-        if known.get("cause") == "integrity":
-            cure = (
-                f"`ares agents unpark {agent_id} --accept-loss` to go on without what is lost, or "
-                f"`ares agents rm {agent_id}` to forget the agent"
-            )
-        elif known.get("cause") == "budget":
-            cure = (
-                f"allow more with `ares agents update {agent_id} --budget …` (or of the agent that the reason names), "
-                f"then `ares agents unpark {agent_id}`"
-            )
-        elif known.get("cause") == "step_changed":
-            cure = (
-                f"deploy the function that recorded the step again, or say `formerly=` where its result holds, then "
-                f"`ares agents restart {agent_id}`"
-            )
-        super().__init__({"cure": cure, **known})
-
-
-class AgentNotParkedError(AresError):
-    """Only a parked agent can be unparked."""
-
-    code = "agent_not_parked"
-    template = "agent {agent_id!r} is {state}, not parked; there is nothing to unpark"
 
 
 class AgentFailedError(AresError):

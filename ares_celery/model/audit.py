@@ -39,14 +39,14 @@ class AuditNote(BaseModel):
     """What is written of one change; the store adds the time. Never a value of a setting or of a config.
 
     Attributes:
-        operation: What was asked for: start, stop, update, …, runtime.start, config.set.
+        operation: What was asked for: start, stop, update, reconcile, …, runtime.start, config.set.
         agent_id: Of which agent; None for the namespace.
         actor: Who asked.
         reason: Why.
         state: The state that the change led to; ``deleted`` for an agent that is gone.
         op: The operation id, the same in a repeated call.
         changed: Names of spec fields or settings that changed; their values are not kept here. ``accept_loss``: the
-            agent was un-parked without what is lost of it.
+            agent was un-parked without what is lost of it. Of a reconcile: ``done`` or ``retry``, execution, step.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -361,12 +361,14 @@ class Die(Command):
     Attributes:
         epoch: Which one; None = the one now alive.
         proof: Its process was seen to exit, or it says so itself; without proof it is first asked to give up.
+        itself: The incarnation says so itself. With steps of unknown outcome it may not: it has to park.
     """
 
     operation: ClassVar = Operation.DIE
     epoch: Epoch | None = None
     cause: DeathCause = DeathCause.CRASH
     proof: bool = False
+    itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)

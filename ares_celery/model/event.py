@@ -79,6 +79,7 @@ class EventType(StrEnum):
     STEP_MIGRATED = "step.migrated"
     INTERRUPT_CREATED = "interrupt.created"
     INTERRUPT_RESOLVED = "interrupt.resolved"
+    STEP_RECONCILED = "step.reconciled"
     SNAPSHOT_FAILED = "snapshot.failed"
     SNAPSHOT_DAMAGED = "snapshot.damaged"
     AGENT_CONFIG_CHANGED = "agent.config_changed"

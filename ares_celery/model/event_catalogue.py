@@ -50,7 +50,7 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             **_AGENT_ID,
             **_TYPE,
             **_INCARNATION,
-            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group`, `spawn`, `timer`, `approval` …",
+            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group`, `spawn`, `timer`, `approval`, `reconciled` …",
         },
     ),
     EventType.AGENT_STOPPED: EventFacts(
@@ -85,7 +85,7 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
         {
             **_AGENT_ID,
             "reason": "the same as cause",
-            "cause": "`integrity`, `budget` …",
+            "cause": "`integrity`, `budget`, `reconcile` …",
             "detail": "what was found",
             "charged": "how many deaths counted",
         },
@@ -265,6 +265,17 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             "payload": "what came with the decision; absent when nothing did",
             "actor": "who decided; absent when nobody did",
             "reason": "why; absent when nobody decided",
+        },
+    ),
+    EventType.STEP_RECONCILED: EventFacts(
+        "A person has said what became of a step whose outcome nobody knew.",
+        "a manager",
+        {
+            **_AGENT_ID,
+            **_STEP,
+            "outcome": "`done`: it happened, and its result is recorded; `retry`: it runs again",
+            "actor": "who said so",
+            "reason": "why",
         },
     ),
     EventType.SNAPSHOT_FAILED: EventFacts(

@@ -198,7 +198,8 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         ((S.RUNNING, S.STOPPING), found.reconcile_hosted, (_SAME, S.STOPPING)),
         (_IDLE, found.reconcile_resting, (_SAME, S.STARTING)),
         ((S.WAITING,), waits.reconcile_waiting, (_SAME, S.STARTING)),
-        ((S.PAUSED, *_OVER), asked.nothing, _STAY),
+        ((S.PARKED,), found.reconcile_parked, (_SAME, S.STARTING, S.STOPPED, S.PAUSED)),
+        ((S.PAUSED, S.COMPLETED), asked.nothing, _STAY),
     ),
     O.GROUP_STOP: _cells(
         (_HOSTABLE, grouped.group_stop, (_SAME, S.STOPPING)),

@@ -24,6 +24,7 @@ from ares_celery.model.command import Command
 from ares_celery.model.event import EventType, NewEvent
 from ares_celery.model.plan import Plan, Situation
 from ares_celery.model.transitions import (
+    UNKNOWN_OUTCOME,
     ask,
     end,
     ignore,
@@ -36,9 +37,6 @@ from ares_celery.model.transitions import (
     the_record,
     without_proof,
 )
-
-#: Causes that a restart may not wave through.
-_UNSETTLED = frozenset({"reconcile", "integrity"})
 
 
 def register(situation: Situation, command: Command) -> Plan:
@@ -142,7 +140,11 @@ def refuse_parked(situation: Situation, command: Command) -> Plan:
     """A parked agent waits for a person."""
     record = the_record(situation)
     raise AgentParkedError(
-        agent_id=record.spec.id, cause=record.cause, reason=record.reason, operation=command.operation.value
+        agent_id=record.spec.id,
+        cause=record.cause,
+        reason=record.reason,
+        operation=command.operation.value,
+        **({"intents": record.intents} if record.cause == UNKNOWN_OUTCOME else {}),
     )
 
 
@@ -257,7 +259,8 @@ def restart(situation: Situation, command: Command) -> Plan:
 def restart_parked(situation: Situation, command: Command) -> Plan:
     """A person un-parks: no death counts any more; what must be settled first stays parked."""
     record = the_record(situation)
-    if record.cause in _UNSETTLED or _has_no_budget(record):
+    is_open = record.cause == UNKNOWN_OUTCOME and bool(record.intents)
+    if record.cause == "integrity" or is_open or _has_no_budget(record):
         return refuse_parked(situation, command)
     fresh = replace(record, charged=0, charged_at=(), lost_together=(), cause="", last_error="")
     plan = restart(replace(situation, record=fresh), command)

@@ -10,14 +10,19 @@ from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentState, Desired, Request, RuntimeState
 from ares_celery.model.command import Command, Deadline
 from ares_celery.model.endings import Verdict, attempt_failed, die, settle
+from ares_celery.model.event import EventType
 from ares_celery.model.plan import NUDGE_SPACING, Plan, Situation
 from ares_celery.model.restart import DeathCause
 from ares_celery.model.transitions import (
+    UNKNOWN_OUTCOME,
     ask,
+    demand_settled,
     ignore,
     launch,
     lease_end,
+    lifecycle_event,
     renew,
+    rest,
     the_record,
     without_proof,
 )
@@ -39,6 +44,8 @@ def death(situation: Situation, command: Command) -> Plan:
         if record.desired is not Desired.RUNNING or situation.runtime is not RuntimeState.RUNNING:
             return ignore(situation, command, "not desired")
         return ask(situation, command, replace(record, cause=asked.cause.value, actor=""), Request.DIE)
+    if asked.itself:
+        demand_settled(record)
     return _ended(situation, command, asked.reason, Verdict(asked.cause))
 
 
@@ -47,6 +54,8 @@ def death_while_stopping(situation: Situation, command: Command) -> Plan:
     asked, record = cast("commands.Die", command), the_record(situation)
     if (asked.epoch is not None and asked.epoch != record.epoch) or not asked.proof or not record.hosted:
         return ignore(situation, command, "ends already")
+    if asked.itself:
+        demand_settled(record)
     return settle(situation, command)
 
 
@@ -167,3 +176,29 @@ def reconcile_resting(situation: Situation, command: Command) -> Plan:
         return ignore(situation, command, "agrees")
     after = replace(renew(record, situation.now), start_reason="start")
     return launch(situation, command, after)
+
+
+def reconcile_parked(situation: Situation, command: Command) -> Plan:
+    """Lets one go on whose steps of unknown outcome are all settled, to where it is meant to be."""
+    record, now = the_record(situation), situation.now
+    if record.cause != UNKNOWN_OUTCOME or record.intents:
+        return ignore(situation, command, "not settled")
+    after = replace(renew(record, now), cause="", last_error="", reason="reconciled", start_reason="reconciled")
+    if record.desired is Desired.RUNNING and situation.runtime is RuntimeState.RUNNING:
+        plan = launch(situation, command, after)
+    else:
+        reason, state = _rests(record.desired)
+        said = lifecycle_event(record, EventType.AGENT_STOPPED, reason=reason)
+        plan = rest(situation, command, replace(after, reason=reason), state, events=(said,))
+    return replace(plan, deadlines={**plan.deadlines, Deadline.RECONCILE: None})
+
+
+def _rests(desired: Desired) -> tuple[str, AgentState]:
+    """Why one does not run, and its state then; one that is meant to run waits for its runtime."""
+    match desired:
+        case Desired.PAUSED:
+            return "pause", AgentState.PAUSED
+        case Desired.STOPPED:
+            return "explicit_stop", AgentState.STOPPED
+        case Desired.RUNNING:
+            return "shutdown", AgentState.STOPPED

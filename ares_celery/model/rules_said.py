@@ -7,9 +7,7 @@ from datetime import timedelta
 from typing import cast
 
 from ares_celery.clock import micros
-from ares_celery.errors import (
-    FencedError,
-)
+from ares_celery.errors import FencedError
 from ares_celery.ids import Instant
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentRecord, AgentState, Desired, RuntimeState
@@ -18,6 +16,8 @@ from ares_celery.model.endings import Verdict, attempt_failed, die, settle
 from ares_celery.model.event import EventType, NewEvent
 from ares_celery.model.plan import Plan, Situation
 from ares_celery.model.transitions import (
+    UNKNOWN_OUTCOME,
+    demand_settled,
     end,
     ignore,
     lifecycle_event,
@@ -96,6 +96,7 @@ def mark_running(situation: Situation, command: Command) -> Plan:
     _demand_fence(record, command)
     if record.state is AgentState.RUNNING:
         return ignore(situation, command, "running already")
+    demand_settled(record)
     if record.failover:
         said = lifecycle_event(
             record,
@@ -145,6 +146,7 @@ def release(situation: Situation, command: Command) -> Plan:
     if asked.newer_state:
         return settle(situation, command, unasked="newer_state")
     if not asked.rolled_back:
+        demand_settled(record)
         return settle(situation, command)
     said = lifecycle_event(record, EventType.STORE_ROLLED_BACK, version=record.version, incarnation=record.incarnation)
     plan = settle(situation, command, unasked="store_rolled_back")
@@ -155,6 +157,7 @@ def complete(situation: Situation, command: Command) -> Plan:
     """The agent is done, for good, whatever else was asked meanwhile."""
     record = the_record(situation)
     _demand_fence(record, command)
+    demand_settled(record)
     result = cast("commands.Complete", command).result
     after = replace(end(record, situation.now), desired=Desired.STOPPED, result=result, reason=command.reason)
     said = lifecycle_event(record, EventType.AGENT_COMPLETED, type=record.spec.type, incarnation=record.incarnation)
@@ -170,7 +173,11 @@ def park_hosted(situation: Situation, command: Command) -> Plan:
     if record.failover:
         failed = (lifecycle_event(record, EventType.FAILOVER_FAILED, reason=command.reason, cause=cause),)
     after = replace(end(record, situation.now), failover=False)
-    return park(situation, command, after, cause, command.reason, events=failed)
+    plan = park(situation, command, after, cause, command.reason, events=failed)
+    if cause != UNKNOWN_OUTCOME:
+        return plan
+    # Of a step that came to its end meanwhile nobody would say anything: the sweep looks once whether any is open.
+    return replace(plan, deadlines={**plan.deadlines, Deadline.RECONCILE: situation.now})
 
 
 def recovery_failed(situation: Situation, command: Command) -> Plan:

@@ -16,7 +16,16 @@ from ares_celery.model.endings import settle
 from ares_celery.model.event import EventType
 from ares_celery.model.plan import Plan, Situation
 from ares_celery.model.restart import failures_before
-from ares_celery.model.transitions import end, ignore, launch, lifecycle_event, renew, rest, the_record
+from ares_celery.model.transitions import (
+    demand_settled,
+    end,
+    ignore,
+    launch,
+    lifecycle_event,
+    renew,
+    rest,
+    the_record,
+)
 from ares_celery.model.waits import Waiting, WaitKind
 
 __all__ = ["reconcile_waiting", "wait", "wait_due"]
@@ -32,6 +41,7 @@ def wait(situation: Situation, command: Command) -> Plan:
     asked = cast("commands.Wait", command)
     if not asked.fence or asked.fence != record.fence:
         raise FencedError(agent_id=record.spec.id, epoch=asked.fence.partition("|")[0])
+    demand_settled(record)
     if record.state is AgentState.STOPPING or record.desired is not Desired.RUNNING:
         return settle(situation, command)
     waiting = asked.waiting or Waiting()

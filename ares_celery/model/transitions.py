@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from ares_celery.clock import micros
+from ares_celery.errors import StepsUnsettledError
 from ares_celery.ids import Epoch, Instant
 from ares_celery.model.agent import AgentRecord, AgentState, Held, Request, RuntimeState
 from ares_celery.model.command import Command, Deadline
@@ -15,8 +16,10 @@ from ares_celery.model.plan import NUDGE_SPACING, Plan, Situation
 
 __all__ = [
     "STOP_REASONS",
+    "UNKNOWN_OUTCOME",
     "ask",
     "closing",
+    "demand_settled",
     "end",
     "hold",
     "ignore",
@@ -31,6 +34,8 @@ __all__ = [
     "without_proof",
 ]
 
+#: Cause of an agent that is parked as a step of it may or may not have happened.
+UNKNOWN_OUTCOME: Final = "reconcile"
 STOP_REASONS: Mapping[Request, str] = {
     Request.STOP: "explicit_stop",
     Request.PAUSE: "pause",
@@ -239,6 +244,12 @@ def park(  # noqa: PLR0913 - the parts of one decision
 def the_record(situation: Situation) -> AgentRecord:
     """The record of an agent that exists; the table calls handlers of existing agents with nothing else."""
     return cast("AgentRecord", situation.record)
+
+
+def demand_settled(record: AgentRecord) -> None:
+    """Refuses an end by which an agent could run again although somebody has to look at its steps first."""
+    if record.intents:
+        raise StepsUnsettledError(agent_id=record.spec.id, intents=record.intents)
 
 
 def renew(record: AgentRecord, now: Instant) -> AgentRecord:

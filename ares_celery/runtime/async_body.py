@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -38,14 +39,13 @@ from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.loop_thread import LoopThread
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.stop_patience import LOOK_AT_STEPS, StopPatience
 from ares_celery.store.base import AsyncIncarnationStore, InboxMessage
 
 __all__ = ["AsyncBody"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-#: Part of the stop timeout that the agent's own code may use; the rest is for its snapshot and release.
-_OWN_PART = 0.7
 #: Seconds between two cancellations of a task that caught the first, and before it is given up on.
 _INSIST = 1.0
 
@@ -83,6 +83,7 @@ class AsyncBody:
         self._ctx: AsyncContext | None = None
         self._main: asyncio.Task[None] | None = None
         self._serving: AsyncServing | None = None
+        self._patience = StopPatience(incarnation, config, clock)
         self._cancelled = 0
         self._ending = False
 
@@ -148,6 +149,8 @@ class AsyncBody:
         end: End | None = None
         try:
             end = await self._live()
+            if not isinstance(end, Fenced):
+                await self._until_steps_end()
             if not isinstance(end, (Fenced, Crash)):
                 end = await self._orderly_end(end)
                 await self._serves.give_back()
@@ -234,6 +237,13 @@ class AsyncBody:
             return Yielded()
         return crash(self._incarnation.agent_id, error)
 
+    async def _until_steps_end(self) -> None:
+        """Lets steps come to their end that must not be repeated, and that the agent's code has not waited for."""
+        self._patience.begin()
+        while self._patience.waits_for_steps:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(LOOK_AT_STEPS)
+
     async def _orderly_end(self, end: End) -> End:
         assert self._ctx is not None  # noqa: S101 - set before this task was made
         try:
@@ -263,11 +273,14 @@ class AsyncBody:
 
     def _on_stop(self) -> None:
         """Cancels the agent's code when it does not yield in time; at once when it is fenced."""
-        limit = min(self._config.agent_stop_timeout, self._config.drain_timeout).total_seconds()
-        self._loop.loop.call_later(0 if self._incarnation.fenced else limit * _OWN_PART, self._cancel)
+        self._patience.begin()
+        self._loop.loop.call_later(0 if self._incarnation.fenced else self._patience.own_part, self._cancel)
 
     def _cancel(self) -> None:
         if self._main is None or self._main.done():
+            return
+        if self._patience.waits_for_steps:
+            self._loop.loop.call_later(LOOK_AT_STEPS, self._cancel)
             return
         self._cancelled += 1
         for task in (self._serves.task, self._main):

@@ -5,40 +5,34 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-import msgspec
 
 from ares_celery.agents.registry import Registry, colour_of
 from ares_celery.background import start_detached
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import (
-    AgentFailedError,
-    AresError,
     EventIntegrityError,
     FencedError,
     FencedSignal,
     NewerStateError,
+    StepsUnsettledError,
     StoreUnavailableError,
 )
-from ares_celery.errors.wording import describe_error, message_of, place_of
 from ares_celery.ids import AgentId, Epoch
-from ares_celery.model.agent import AgentState, Owner
-from ares_celery.model.causes import cause_of
-from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Finding, MarkRunning, Park, Release, Wait
-from ares_celery.model.restart import CHARGED, DeathCause
+from ares_celery.model.agent import Owner
+from ares_celery.model.command import Finding, MarkRunning
+from ares_celery.model.restart import DeathCause
+from ares_celery.model.transitions import demand_settled
 from ares_celery.runtime.async_body import AsyncBody
-from ares_celery.runtime.budgets import tell_tree
-from ares_celery.runtime.commits import Applied, Committer
+from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.compaction import Compactor
 from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.drain_watch import end_in_order, watch_drain
-from ares_celery.runtime.ends import WAIT, Completed, Crash, End, Fenced, Parked, Waits, Yielded, agent_failed
+from ares_celery.runtime.ends import Crash, End, Parked, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
+from ares_celery.runtime.finishing import Finishing
 from ares_celery.runtime.family import Family
 from ares_celery.runtime.ill_health import report_ill
 from ares_celery.runtime.incarnation import HostedSet, Incarnation, facts_of
@@ -47,21 +41,20 @@ from ares_celery.runtime.lease_keeper import LeaseKeeper
 from ares_celery.runtime.loop_store import close_loop, connect_store, open_on_loop
 from ares_celery.runtime.loop_thread import LoopThread
 from ares_celery.runtime.offspring import end_offspring
-from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
+from ares_celery.runtime.outcome import Delivery, Noop, Outcome
 from ares_celery.runtime.ports import EventListener, Wakeups
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.runtime.recoverer import Recoverer
 from ares_celery.runtime.replay import PAGE
 from ares_celery.runtime.shared_things import Registries, SharedThings
 from ares_celery.runtime.sync_body import SyncBody
+from ares_celery.runtime.unsettled import parked_instead
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
 
 __all__ = ["ProcessHost"]
 
 log = logging.getLogger(__name__)
-#: An incarnation waits out any outage: only the store can say that it is over.
-_FOR_EVER = timedelta(days=3650)
 #: Seconds between two tries of a claim while the store does not answer.
 _CLAIM_PAUSE = 0.2
 _WARM_UP_LIMIT = 10.0
@@ -69,7 +62,7 @@ _WARM_UP_LIMIT = 10.0
 _HUNG_HEARTBEATS = 3
 
 
-class ProcessHost:
+class ProcessHost(Finishing):
     """Hosts incarnations in this process; safe to use from many task threads.
 
     One lease keeper and, once an async agent comes, one event loop serve all of them.
@@ -242,6 +235,8 @@ class ProcessHost:
                 body = self._recover(incarnation, claimed, found)
         except EventIntegrityError as error:
             return self._park(incarnation, Parked("integrity", str(error)), found)
+        except StepsUnsettledError:
+            return self._park(incarnation, parked_instead(self._store.checkpoints, incarnation.agent_id), found)
         except NewerStateError as error:
             return self._leave_to_newer_code(incarnation, error, found)
         except BaseException as error:  # noqa: BLE001 - user code may raise anything; nothing of it may cost the slot
@@ -279,6 +274,7 @@ class ProcessHost:
     def _recover(self, incarnation: Incarnation, claimed: Claimed, found: list[Finding]) -> AsyncBody | SyncBody:
         patience = self._recoverer.patience(incarnation)
         patience(lambda: recover_executions(self._store.checkpoints, claimed.record))
+        demand_settled(claimed.record)
         agent, agent_type = self._recoverer.recover(incarnation, claimed, found)
         if colour_of(agent, agent_type.name):
             loop, store = self._loop_and_store()
@@ -303,118 +299,6 @@ class ProcessHost:
             report_ill=self._report_ill,
             shared=self._shared,
         )
-
-    def _park(self, incarnation: Incarnation, end: Parked, found: Sequence[Finding] = ()) -> Outcome:
-        """Leaves an agent to a person; whatever is wrong stays as it is."""
-        log.error("agent %s is parked: %s", incarnation.agent_id, end.reason, extra=self._facts(incarnation))
-        park = Park(reason=end.reason, cause=end.cause, fence=incarnation.fence, found=tuple(found))
-        return self._commit(incarnation, park)
-
-    def _leave_to_newer_code(self, incarnation: Incarnation, error: NewerStateError, found: list[Finding]) -> Outcome:
-        """Gives the agent back, uncharged; its next claim is refused to whoever knows no newer schema than this."""
-        log.warning("%s", error, extra=self._facts(incarnation))
-        agent_id, fence, schema = incarnation.agent_id, incarnation.fence, int(error.fields["found"])
-        try:
-            self._store.note_state(agent_id, fence, origin=incarnation.origin, schema=schema)
-        except (FencedError, StoreUnavailableError) as failure:
-            log.warning("agent %s: the schema of its state could not be noted: %s", agent_id, failure)
-        return self._commit(incarnation, Release(fence=fence, reason=str(error), newer_state=True, found=tuple(found)))
-
-    def _finish(self, incarnation: Incarnation, end: End) -> Outcome:
-        fence = incarnation.fence
-        if incarnation.parking is not None and incarnation.completion is None and not isinstance(end, (Fenced, Parked)):
-            end = incarnation.parking
-        match end:
-            case Completed(result):
-                return self._complete(incarnation, result)
-            case Yielded() | Waits():
-                wait = Wait(fence=fence, reason=WAIT, waiting=incarnation.waits)
-                release = Release(fence=fence, reason=incarnation.stopping_reason or "yield")
-                return self._commit(incarnation, wait if isinstance(end, Waits) else release)
-            case Fenced():
-                if incarnation.rolled_back:
-                    return self._commit(incarnation, Release(fence=fence, reason="store rolled back", rolled_back=True))
-                return Noop("fenced")
-            case Crash(error, cause):
-                return self._crashed(incarnation, error, cause)
-            case Parked():
-                return self._park(incarnation, end, end.found)
-
-    def _complete(self, incarnation: Incarnation, result: Any) -> Outcome:  # noqa: ANN401 - a JSON value of user code
-        try:
-            text = msgspec.json.encode(result).decode() if result is not None else ""
-        except (TypeError, ValueError, UnicodeError) as error:
-            return self._crashed(incarnation, agent_failed(incarnation.agent_id, error))
-        found = incarnation.parking.found if incarnation.parking is not None else ()
-        return self._commit(incarnation, Complete(fence=incarnation.fence, result=text, found=found))
-
-    def _crashed(
-        self, incarnation: Incarnation, error: AgentFailedError, cause: DeathCause = DeathCause.CRASH
-    ) -> Outcome:
-        reason = f"{error.fields['type']}: {error.fields['error']}"
-        log.error(
-            "agent %s failed: %s\n%s",
-            incarnation.agent_id,
-            reason,
-            error.fields.get("traceback", ""),
-            extra=self._facts(incarnation),
-        )
-        died = Die(epoch=incarnation.record.epoch, reason=reason[:2_000], cause=cause, proof=True)
-        try:
-            applied = self._apply(incarnation, died)
-        except FencedError:
-            return Noop("fenced")
-        return Crashed(error, applied.record.state if applied.record else AgentState.STOPPED)
-
-    def _attempt_failed(
-        self, incarnation: Incarnation, delivery: Delivery, error: BaseException, found: list[Finding]
-    ) -> Outcome:
-        failed = error if isinstance(error, AresError) else agent_failed(incarnation.agent_id, error)
-        reason = message_of(error) if isinstance(error, AresError) else place_of(error) + describe_error(error)
-        log.error(
-            "agent %s: recovery failed: %s",
-            incarnation.agent_id,
-            reason,
-            exc_info=error,
-            extra=self._facts(incarnation),
-        )
-        cause = cause_of(error)
-        command = AttemptFailed(
-            fence=incarnation.fence,
-            found=tuple(found),
-            reason=f"start failed: {reason}"[:2_000],
-            task_id=delivery.task_id,
-            retries=delivery.retries + 1,
-            cause=cause if cause not in CHARGED else DeathCause.RESTORE_FAILED,
-        )
-        try:
-            applied = self._apply(incarnation, command)
-        except FencedError:
-            return Noop("fenced")
-        after = applied.record
-        if after is None or after.state is not AgentState.RESURRECTING or applied.committed is None:
-            return Crashed(failed, after.state if after else AgentState.STOPPED)
-        if after.task_id != delivery.task_id:
-            return Crashed(failed, after.state)
-        due = next((at for at in applied.plan.deadlines.values() if at), None)
-        wait = max(0, (due or applied.committed.now) - applied.committed.now)
-        return RetryLater(failed, after.epoch, timedelta(microseconds=wait))
-
-    def _commit(self, incarnation: Incarnation, command: Command) -> Outcome:
-        try:
-            applied = self._apply(incarnation, command)
-        except FencedError:
-            return Noop("fenced")
-        after = applied.record
-        state = after.state if after else AgentState.STOPPED
-        return Ended(state, incarnation.record.incarnation, command.reason)
-
-    def _apply(self, incarnation: Incarnation, command: Command) -> Applied:
-        incarnation.released = not isinstance(command, MarkRunning)
-        applied = self._committer.apply(incarnation.agent_id, command, patience=_FOR_EVER)
-        if incarnation.released and incarnation.record.root:
-            tell_tree(self._store, incarnation, applied.record)
-        return applied
 
     # -- shared by all ----------------------------------------------------------------------------------------------
 
@@ -442,5 +326,3 @@ class ProcessHost:
     def _report_ill(self, incarnation: Incarnation, problem: str, cause: DeathCause) -> None:
         """The agent is not well, or hangs: asked to give up first, as its process lives."""
         report_ill(self._committer, incarnation, problem, cause, self._facts(incarnation))
-
-    _facts = staticmethod(facts_of)

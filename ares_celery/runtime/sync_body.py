@@ -33,6 +33,7 @@ from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.stop_patience import StopPatience
 from ares_celery.runtime.sync_context import SyncContext
 from ares_celery.runtime.sync_serving import SyncServing
 from ares_celery.store.base import Store
@@ -41,8 +42,6 @@ __all__ = ["SyncBody"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-#: Part of the stop timeout that the agent's own code may use; the rest is for its snapshot and release.
-_OWN_PART = 0.7
 
 
 class SyncBody:
@@ -92,7 +91,7 @@ class SyncBody:
         )
         self._in_message = False
         self._interrupts = Interrupts()
-        self._stop_asked_at = 0.0
+        self._patience = StopPatience(incarnation, config, clock)
 
     @property
     def wants_pulse(self) -> bool:
@@ -121,10 +120,7 @@ class SyncBody:
         if 0 < self._hang_limit < silence:
             self._hang_limit = 0.0
             self._report_ill(self._incarnation, f"hung: no context call for {silence:.1f} s", DeathCause.HUNG)
-        if not self._stop_asked_at:
-            return
-        limit = min(self._config.agent_stop_timeout, self._config.drain_timeout).total_seconds() * _OWN_PART
-        if self._incarnation.fenced or self._clock.monotonic() - self._stop_asked_at > limit:
+        if self._patience.is_over:
             self._interrupts.send(FencedSignal if self._incarnation.fenced else StopSignal)
 
     # -- in the task's thread ---------------------------------------------------------------------------------------
@@ -179,7 +175,7 @@ class SyncBody:
         return end
 
     def _on_stop(self) -> None:
-        self._stop_asked_at = self._clock.monotonic()
+        self._patience.begin()
         self._ctx.wake()
 
     # -- messages ---------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ares_celery.store.interrupts import AsyncInterruptStore, InterruptDesk, Int
 from ares_celery.store.introspection import Introspection
 from ares_celery.store.memory import MemoryManager
 from ares_celery.store.messages import AsyncHostMailbox, AsyncMailbox, HostMailbox, Mailbox
+from ares_celery.store.settling import SettlingStore
 from ares_celery.store.states import NO_SCHEMAS, KeptSnapshots, SnapshotStore
 from ares_celery.store.steps import AsyncStepStore, StepStore
 from ares_celery.store.streams import EventReader, EventStore
@@ -400,6 +401,7 @@ class Store(
     InterruptDesk,
     Introspection,
     ForkStore,
+    SettlingStore,
     Protocol,
 ):
     """Everything that one open namespace offers, in one object; safe to share between threads."""

@@ -50,6 +50,8 @@ class Incarnation:
     #: It may act until then without another renewal; afterwards its ctx calls wait.
     lease_until: Instant
     recovering: bool = True
+    #: Steps of it that run, are never repeated, and have no outcome yet.
+    open_steps: int = 0
     #: It ended, or learned that it is fenced.
     over: bool = False
     #: The agent was deleted meanwhile: whoever has its id now is another agent.

@@ -74,7 +74,9 @@ class LifecycleStore:
         before, due = self.records.get(agent_id), plan.command
         ends = before is not None and before.hosted and (plan.after is None or plan.after.fence != before.fence)
         lease = self.deadlines.get((agent_id, Deadline.LEASE), Instant(0))
-        changed = before is not read.record or read.runtime is not self.runtime or (ends and lease != read.lease_until)
+        changed = (
+            not is_same(before, read.record) or read.runtime is not self.runtime or (ends and lease != read.lease_until)
+        )
         if changed or (
             isinstance(due, DeadlineDue) and due.score and self.deadlines.get((agent_id, due.kind)) != due.score
         ):
@@ -109,6 +111,7 @@ class LifecycleStore:
             version=Version(len(self.events[agent_id])),
             created_at=before.created_at if before else self.now,
             changed_at=self.now,
+            intents=self.intents(agent_id),
         )
         self.records[agent_id] = record
         if plan.nudge:
@@ -131,6 +134,34 @@ class LifecycleStore:
         """Whether a write that shows this fence is stored."""
         record = self.records.get(agent_id)
         return record is not None and bool(fence) and record.fence == fence
+
+    def intents(self, agent_id: str) -> int:
+        """Steps of an agent whose outcome is unknown."""
+        record = self.records.get(agent_id)
+        return record.intents if record else 0
+
+    def begin_step(self, agent_id: str, fence: str) -> bool:
+        """Note that a step begins which is never repeated; as all of these, without a new revision."""
+        return self.accepts(agent_id, fence) and self._count(agent_id, 1)
+
+    def end_step(self, agent_id: str, fence: str) -> bool:
+        """Note what came of it."""
+        return self.accepts(agent_id, fence) and self._count(agent_id, -1)
+
+    def settle(self, agent_id: str) -> bool:
+        """A person says what came of a step of a parked agent; the last one leaves work for the sweep."""
+        record = self.records.get(agent_id)
+        if record is None or record.state is not AgentState.PARKED or not record.intents:
+            return False
+        if record.intents == 1:
+            self.deadlines[agent_id, Deadline.RECONCILE] = self.now
+        return self._count(agent_id, -1)
+
+    def _count(self, agent_id: str, by: int) -> bool:
+        record = self.records[agent_id]
+        self.records[agent_id] = replace(record, intents=record.intents + by)
+        assert self.records[agent_id].intents >= 0
+        return True
 
     def due(self) -> list[tuple[str, DeadlineDue]]:
         """What has to happen by now, oldest first; leases with the number of those that ran out with them."""
@@ -157,6 +188,13 @@ class LifecycleStore:
         self.now = Instant(self.now + micros(duration))
 
 
+def is_same(record: AgentRecord | None, read: AgentRecord | None) -> bool:
+    """A commit demands the revision, which the number of open steps does not change."""
+    if record is None or read is None:
+        return record is read
+    return replace(record, intents=0) == replace(read, intents=0)
+
+
 def audit_plan(plan: Plan, now: Instant) -> None:
     """Every change of state is one that the table allows, and every end of an incarnation raises the epoch."""
     before, after = plan.before, plan.after
@@ -174,6 +212,8 @@ def audit_plan(plan: Plan, now: Instant) -> None:
     if before.hosted and after.fence != before.fence:
         assert not after.hosted, "a fence passes on by a claim alone"
         assert after.epoch > before.epoch, "ending an incarnation raises the epoch"
+    if after.state is AgentState.RUNNING and before.state is not AgentState.RUNNING:
+        assert not before.intents, "an agent runs although the outcome of a step is unknown"
     if after.hosted and not before.hosted:
         assert after.epoch == before.epoch, "a claim raises nothing"
         assert after.fence.startswith(f"{after.epoch}|")
@@ -215,8 +255,10 @@ def audit_record(
     else:
         assert record.waiting is None
     if record.state not in LIVE:
-        # News for its group and its family are on their way whatever becomes of it.
-        kinds -= {Deadline.GROUP, Deadline.CHILDREN, Deadline.REPORT}
+        if record.state is AgentState.PARKED and record.cause == "reconcile" and not record.intents:
+            assert Deadline.RECONCILE in kinds, "all is settled and nobody will let it go on"
+        # News for its group and its family, and the last word of a person, are on their way whatever becomes of it.
+        kinds -= {Deadline.GROUP, Deadline.CHILDREN, Deadline.REPORT, Deadline.RECONCILE}
         assert not kinds, f"{record.state} with deadlines {kinds}"
         assert not record.failover
     if policy.max_restarts:

@@ -20,6 +20,7 @@ from ares_celery.errors import (
     FencedError,
     OperationNotSupportedError,
     RuntimeStoppedError,
+    StepsUnsettledError,
     VersionConflictError,
 )
 from ares_celery.ids import Epoch, Instant
@@ -127,8 +128,19 @@ class World:
         except FencedError:
             assert owner is not incarnation, "the owner was refused"
             incarnation.over = True
+        except StepsUnsettledError:
+            assert owner is incarnation
+            assert self.store.intents(incarnation.agent_id)
+            self.park(incarnation)
         else:
             assert owner is incarnation, f"{command} of an incarnation that is over was accepted"
+
+    def park(self, incarnation: Incarnation) -> None:
+        """It has to, as nobody knows what became of a step; perhaps the step comes to its end just now."""
+        if incarnation.open_steps > 1 and self.store.end_step(incarnation.agent_id, incarnation.fence):
+            incarnation.open_steps -= 1
+        self.say(incarnation, Park("look what happened", fence=incarnation.fence, cause="reconcile"))
+        incarnation.over = True
 
     # -- workers --
 
@@ -191,6 +203,8 @@ class World:
         elif incarnation.recovering:
             self.say(incarnation, MarkRunning(fence=incarnation.fence))
             incarnation.recovering = False
+        elif incarnation.open_steps % 2:
+            self.end_step(incarnation)
         else:
             self.write(incarnation)
 
@@ -199,6 +213,21 @@ class World:
         assert accepted == (self.owners.get(incarnation.agent_id) is incarnation), (
             "exactly the owner's writes are stored"
         )
+        incarnation.over = not accepted
+
+    def begin_step(self, who: int, _how: int) -> None:
+        """A step begins that is never repeated: at most once for each intent that is stored."""
+        incarnation = pick(self.acting(), who)
+        if incarnation and not incarnation.recovering:
+            accepted = self.store.begin_step(incarnation.agent_id, incarnation.fence)
+            assert accepted == (self.owners.get(incarnation.agent_id) is incarnation)
+            incarnation.open_steps += accepted
+            incarnation.over = not accepted
+
+    def end_step(self, incarnation: Incarnation) -> None:
+        accepted = self.store.end_step(incarnation.agent_id, incarnation.fence)
+        assert accepted == (self.owners.get(incarnation.agent_id) is incarnation)
+        incarnation.open_steps -= accepted
         incarnation.over = not accepted
 
     def end(self, who: int, how: int) -> None:
@@ -246,8 +275,12 @@ class World:
         incarnation = pick(self.acting(), who)
         if incarnation:
             incarnation.over = True
-            if incarnation.agent_id in self.store.records:
-                self.do(incarnation.agent_id, Die("boom", epoch=incarnation.epoch, proof=True))
+            if incarnation.agent_id not in self.store.records:
+                return
+            try:
+                self.do(incarnation.agent_id, Die("boom", epoch=incarnation.epoch, proof=True, itself=True))
+            except StepsUnsettledError:
+                self.park(incarnation)
 
     def renew(self, who: int, _how: int) -> None:
         host = pick(self.healthy(), who)
@@ -339,6 +372,12 @@ class World:
         except REFUSALS as refusal:
             assert "?" not in str(refusal)  # noqa: PT017 - any of them may come
 
+    def settle(self, who: int, how: int) -> None:
+        """Somebody says what became of a step, and lives long enough to let the agent go on, or does not."""
+        agent_id = WHOM[who % len(WHOM)]
+        if self.store.settle(agent_id) and how % 2:
+            self.do(agent_id, Reconcile())
+
     def ponder(self, who: int, how: int) -> None:
         """Somebody reads and decides, and commits much later."""
         agent_id = WHOM[who % len(WHOM)]
@@ -420,6 +459,7 @@ class World:
         runs = record.state is AgentState.RUNNING
         if record.desired is Desired.RUNNING and self.store.runtime is RuntimeState.RUNNING:
             assert runs or record.state is AgentState.PARKED
+            assert runs or record.cause != "reconcile" or record.intents, "all is settled, and it does not go on"
         else:
             assert not runs
             assert not record.hosted
@@ -438,6 +478,7 @@ WORKERS: Final[tuple[Move, ...]] = (
     *[World.renew] * 2,
     *[World.deliver] * 3,
     World.go_on,
+    *[World.begin_step] * 2,
     World.end,
     World.wait,
     World.crash,
@@ -460,6 +501,7 @@ OPERATORS: Final[tuple[Move, ...]] = (
     *[World.ask] * 8,
     *[World.reconcile] * 2,
     World.answer,
+    World.settle,
     World.ponder,
     World.conclude,
     World.set_runtime,

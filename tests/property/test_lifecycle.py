@@ -57,6 +57,10 @@ def _accepts_all(self: LifecycleStore, agent_id: str, fence: str) -> bool:
     return agent_id in self.records and bool(fence)
 
 
+def _nothing_is_unknown(record: AgentRecord) -> None:
+    """An agent may run again whatever became of its steps."""
+
+
 MOVES = [*WORKERS, *FATE, *SUPERVISION, *OPERATORS, *OPERATORS]
 
 
@@ -96,6 +100,7 @@ WEAKENINGS: dict[str, tuple[list[object], str, Callable[..., object]]] = {
     "no rise of the epoch": ([rules_asked, transitions], "next_epoch", _epoch_stays),
     "no wait for the lease": ([rules_asked, rules_found], "lease_end", _never_waits),
     "no look for decisions": ([rules_waits], "_is_over", _never_over),
+    "no look at unknown outcomes": ([rules_said, rules_found, rules_waits], "demand_settled", _nothing_is_unknown),
     "writes without a fence": ([LifecycleStore], "accepts", _accepts_all),
 }
 

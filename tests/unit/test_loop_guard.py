@@ -28,6 +28,8 @@ SAMPLES: dict[str, Any] = {
     "stream_id": "s",
     "value": 1,
 }
+#: Not needed one by one, but one of them is.
+ALSO: dict[str, dict[str, Any]] = {"reconcile_agent": {"retry": True}}
 #: They ask nobody.
 FREE = {"close", "connect", "from_env", "local", "state_sources", "with_snapshot_store"}
 #: Nothing listens there: whoever tried to connect would say so.
@@ -42,7 +44,7 @@ def use(manager: Manager, name: str) -> None:
     if callable(member):
         parameters = inspect.signature(member).parameters.values()
         needed = {one.name: SAMPLES[one.name] for one in parameters if one.default is one.empty}
-        member(**needed)
+        member(**needed, **ALSO.get(name, {}))
 
 
 @pytest.mark.parametrize("name", BLOCKING)

@@ -390,6 +390,7 @@ def delete_agent(
             keys.dead(shard),
             keys.counters(shard),
             keys.intents(agent_id),
+            keys.settled(agent_id),
             keys.executions(agent_id),
             keys.budget(agent_id),
             keys.children(agent_id),

@@ -116,6 +116,10 @@ class Keys:
         """Hash: what the agent asks people, and what they decided, by name; bounded; delete_agent removes it."""
         return self._of("interrupts", agent_id)
 
+    def settled(self, agent_id: str) -> str:
+        """List with a TTL: what people said of steps whose outcome was unknown, newest first; bounded in length."""
+        return self._of("settled", agent_id)
+
     def recorded(self, agent_id: str, execution_id: str) -> tuple[str, str, str, str, str]:
         """What a recorded step writes: the record, the execution, the events, the feed, the intents."""
         agent, events, feed = self.appended(agent_id)

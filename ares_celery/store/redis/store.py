@@ -36,6 +36,7 @@ from ares_celery.store.redis.namespace_admin import RedisNamespaceAdmin
 from ares_celery.store.redis.scripts import Scripts
 from ares_celery.store.redis.server import scripts_for
 from ares_celery.store.redis.settings import RedisSettings
+from ares_celery.store.redis.settling import RedisSettling
 from ares_celery.store.redis.snapshot_store import RedisSnapshotStore
 from ares_celery.store.redis.wakeups import RedisWakeups
 
@@ -71,6 +72,7 @@ class RedisStore(
     RedisInterruptDesk,
     RedisIntrospection,
     RedisForkStore,
+    RedisSettling,
 ):
     """Implements :class:`~ares_celery.store.base.Store`: one open namespace, safe to share between threads and to fork.
 

@@ -21,6 +21,7 @@ from ares_celery.errors import (
     StepLimitError,
     StepOutcomeUnknownError,
     StepResultTooLargeError,
+    StepsUnsettledError,
     StoreUnavailableError,
     UnreadableCheckpointError,
     UnserialisableError,
@@ -396,7 +397,8 @@ def test_an_open_intent_survives_and_refuses_the_next_beginning(store: RedisStor
     act(store, Die("process lost", epoch=record_of(store).epoch, proof=True))
     claimed = take(store, record_of(store).epoch, claimer="t2").record
     assert claimed.intents == 1
-    act(store, MarkRunning(fence=claimed.fence))
+    with pytest.raises(StepsUnsettledError):
+        act(store, MarkRunning(fence=claimed.fence))
     steps.open(claimed.fence)
     with pytest.raises(StepOutcomeUnknownError, match="then reconcile the agent"):
         steps.begin(claimed.fence, StepIntent("e1", "pay", "charge", "never", {"args": [5], "kwargs": {}}, 2))

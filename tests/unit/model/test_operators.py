@@ -326,13 +326,15 @@ def test_a_restart_un_parks_and_fills_the_budget() -> None:
     assert life.state is AgentState.RESURRECTING
 
 
+@pytest.mark.parametrize("command", [Restart(), Unpark()], ids=type)
 @pytest.mark.parametrize("cause", ["reconcile", "integrity"])
-def test_what_must_be_settled_first_stays_parked(cause: str) -> None:
+def test_what_must_be_settled_first_stays_parked(cause: str, command: Command) -> None:
     """An open intent or a damaged history is not waved through by a restart."""
     life = Life().start().run()
+    assert life.store.begin_step(ID, life.record.fence)
     life.do(Park("look at version 7", fence=life.record.fence, cause=cause))
     with pytest.raises(AgentParkedError, match="look at version 7"):
-        life.do(Restart())
+        life.do(command)
     assert life.state is AgentState.PARKED
 
 

@@ -151,7 +151,7 @@ _RESTING: dict[AgentState, tuple[Desired, ...]] = {
     S.STOPPED: (_RUN, _STOP),
     S.PAUSED: (_REST,),
     S.COMPLETED: (_STOP,),
-    S.PARKED: (_RUN, _STOP),
+    S.PARKED: (_RUN, _REST, _STOP),
 }
 
 
@@ -198,6 +198,7 @@ def shapes(state: AgentState) -> Iterator[AgentRecord]:
             for desired in _RESTING[state]:
                 yield replace(base, desired=desired, cause="cap")
                 yield replace(base, desired=desired, cause="integrity")
+                yield from (replace(base, desired=desired, cause="reconcile", intents=intents) for intents in (0, 1))
                 yield replace(base, desired=desired, owner=OWNER, claimable_after=Instant(NOW + 5_000_000))
             if state is S.REGISTERED:
                 forking = replace(base, desired=_STOP, version=Version(4), forked_from=str(ORIGIN))

@@ -18,11 +18,12 @@
 -- KEYS[17] dead        stream  dead letters of the shard
 -- KEYS[18] counters    hash    the namespace's counters, this shard's part
 -- KEYS[19] intents     hash    steps that were begun and have no outcome
--- KEYS[20] executions  zset    ids of its executions
--- KEYS[21] budget      hash    what the members of its tree have told of their spending
--- KEYS[22] children    hash    the agents that it spawned, which go on
--- KEYS[23] interrupts  hash    what it asked people, and what they decided
--- KEYS[24+] checkpoint hash    one for each execution listed there
+-- KEYS[20] settled     list    what people said of such steps
+-- KEYS[21] executions  zset    ids of its executions
+-- KEYS[22] budget      hash    what the members of its tree have told of their spending
+-- KEYS[23] children    hash    the agents that it spawned, which go on
+-- KEYS[24] interrupts  hash    what it asked people, and what they decided
+-- KEYS[25+] checkpoint hash    one for each execution listed there
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string

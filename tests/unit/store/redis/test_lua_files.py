@@ -23,6 +23,7 @@ from ares_celery.model.fork import ForkMark
 from ares_celery.model.group import Group, Strategy
 from ares_celery.model.message import DeadReason
 from ares_celery.model.plan import Plan
+from ares_celery.model.settlement import Settlement
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.model.summary import Summary
 from ares_celery.model.waits import InterruptState
@@ -47,6 +48,7 @@ from ares_celery.store.redis import (
     mailbox_calls,
     namespace_calls,
     settings_calls,
+    settling_calls,
     state_calls,
     step_calls,
     summary_calls,
@@ -88,6 +90,16 @@ def execution_calls(events: list[EncodedEvent]) -> Iterator[Call[Any]]:
     yield step_calls.record_step(KEYS, holder=holder, step=step, closes_intent=True)
     begun = step_calls.EncodedIntent(StepIntent("e1", "s1", "charge"), b"{}", event)
     yield step_calls.record_intent(KEYS, holder=holder, intent=begun)
+    yield settling_calls.settle_intent(
+        KEYS,
+        agent_id=AGENT,
+        stored=b"1|{}",
+        settlement=Settlement("e1", "s1", "done"),
+        record=b"{}",
+        event=events[0],
+        note=AuditNote(operation="reconcile"),
+        retention=timedelta(1),
+    )
 
 
 def calls_of_interrupts() -> Iterator[Call[Any]]:

@@ -68,10 +68,7 @@ class CoreManager(
     AgentMessages,
     AgentQueries,
 ):
-    """Asks for agents to be started, stopped, restarted; safe to share between threads.
-
-    Changing methods take ``reason=`` and ``actor=`` (default: user@host); both are kept with the agent.
-    """
+    """Asks for agents to be started, stopped, restarted; thread-safe. ``reason=`` and ``actor=`` are kept."""
 
     def __init__(
         self,
@@ -82,7 +79,7 @@ class CoreManager(
         may_run: bool = True,
         hosts_here: bool = False,
     ) -> None:
-        """Binds the façade; nothing is opened yet.
+        """Binds the façade; opens nothing.
 
         Args:
             ports: Store and committer.

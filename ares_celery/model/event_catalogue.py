@@ -50,7 +50,8 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             **_AGENT_ID,
             **_TYPE,
             **_INCARNATION,
-            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group`, `spawn`, `timer`, `approval`, `reconciled` …",
+            "reason": "why it starts: `start`, `restart`, `resume`, `drain`, `group`, `spawn`, `timer`, `approval`, "
+            "`reconciled` …",
         },
     ),
     EventType.AGENT_STOPPED: EventFacts(

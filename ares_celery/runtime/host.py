@@ -32,10 +32,10 @@ from ares_celery.runtime.compaction_duty import CompactionDuty
 from ares_celery.runtime.drain_watch import end_in_order, watch_drain
 from ares_celery.runtime.ends import Crash, End, Parked, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
-from ares_celery.runtime.finishing import Finishing
 from ares_celery.runtime.family import Family
+from ares_celery.runtime.finishing import Finishing
 from ares_celery.runtime.ill_health import report_ill
-from ares_celery.runtime.incarnation import HostedSet, Incarnation, facts_of
+from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.lease_keeper import LeaseKeeper
 from ares_celery.runtime.loop_store import close_loop, connect_store, open_on_loop

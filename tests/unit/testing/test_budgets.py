@@ -1,0 +1,338 @@
+"""Budgets in an agent's life: what is spent stays spent, and who has used it up waits for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from ares_celery import (
+    AgentContext,
+    AgentFailedError,
+    AgentParkedError,
+    BudgetExceededError,
+    Event,
+    InvalidSettingError,
+    SyncAgentContext,
+    tool,
+)
+from ares_celery.testing import AgentHarness
+
+
+@tool("budget-look", replay="safe")
+def look() -> str:
+    """What every agent here does for its money."""
+    return "seen"
+
+
+class Spends:
+    """What both colours share: it counts what it did, and keeps what it was refused."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id, self.done = agent_id, 0
+        self.caught: list[BudgetExceededError] = []
+        self.stops: list[str | None] = []
+
+    def apply(self, event: Event) -> None:
+        """Folds."""
+        if event.type == "did":
+            self.done += 1
+
+
+class Spender(Spends):
+    """Does what a message says: charges, each behind a tool call."""
+
+    async def process(self, ctx: AgentContext, message: Mapping[str, Any]) -> object:
+        """Gives what it has spent."""
+        spent: Any = None
+        for charge in message["charges"]:
+            try:
+                await ctx.tool(look)()
+            except BudgetExceededError as error:
+                self.caught.append(error)
+                self.stops.append(ctx.stopping_reason)
+                if not message.get("catch"):
+                    raise
+                continue
+            await ctx.emit("did")
+            spent = await ctx.charge(**charge)
+        return spent
+
+
+class PlainSpender(Spends):
+    """The same, plain."""
+
+    def process(self, ctx: SyncAgentContext, message: Mapping[str, Any]) -> object:
+        """As above."""
+        spent: Any = None
+        for charge in message["charges"]:
+            try:
+                ctx.tool(look)()
+            except BudgetExceededError as error:
+                self.caught.append(error)
+                self.stops.append(ctx.stopping_reason)
+                if not message.get("catch"):
+                    raise
+                continue
+            ctx.emit("did")
+            spent = ctx.charge(**charge)
+        return spent
+
+
+COLOURS = pytest.mark.parametrize("made", [Spender, PlainSpender], ids=["async", "plain"])
+
+
+def harness_of(made: type[Any], budget: Mapping[str, float], **fields: Any) -> AgentHarness:  # noqa: ANN401 - of a spec
+    """An agent with a budget."""
+    return AgentHarness(made, spec={"budget": budget, **fields})
+
+
+def told_of(info: Any) -> tuple[str, str, int, int, dict[str, int]]:  # noqa: ANN401 - an AgentInfo
+    """How it stands, and what was charged to it."""
+    return info.state.value, info.cause, info.charged, info.restarts, info.deaths
+
+
+@COLOURS
+@pytest.mark.pain("P40")
+def test_the_charge_that_crosses_passes_and_the_next_call_is_refused(made: type[Spends]) -> None:
+    """The message at hand is answered with the error; then it is parked, with the numbers, an event and no death."""
+    with harness_of(made, {"tokens": 100}) as harness:
+        assert harness.ask({"charges": [{"tokens": 60}, {"tokens": 41}]}) == {"tokens": 101, "usd": 0.0, "steps": 0}
+        harness.advance(5)
+        assert told_of(harness.info) == ("running", "", 0, 0, {})
+        with pytest.raises(AgentFailedError, match=r"tokens of agent 'a' are used up \(101 of 100\)") as caught:
+            harness.ask({"charges": [{"tokens": 1}]})
+        assert caught.value.type == "BudgetExceededError"
+        harness.advance(1)
+        info = harness.info
+        assert told_of(info) == ("parked", "budget", 0, 0, {})
+        assert "(101 of 100)" in info.reason
+        assert (info.budget, info.spent) == ({"tokens": 100}, {"tokens": 101, "usd": 0.0, "steps": 0})
+        exceeded, parked = harness.all_events[-2:]
+        facts = {"agent_id": "a", "budget": "tokens", "spent": 101, "limit": 100, "whose": "a"}
+        assert (exceeded.type, dict(exceeded.payload)) == ("budget.exceeded", facts)
+        assert (parked.type, parked.payload["cause"]) == ("agent.parked", "budget")
+        with pytest.raises(AgentParkedError, match="ares agents update a --budget"):
+            harness.ask({"charges": []})
+
+
+@COLOURS
+@pytest.mark.pain("P40")
+def test_it_is_parked_although_its_code_catches_the_error(made: type[Spends]) -> None:
+    """Which says which budget, how much, and whose; the context says that it is to stop."""
+    with harness_of(made, {"usd": 0.3}) as harness:
+        harness.ask({"charges": [{"usd": 0.1}, {"usd": 0.2}, {"usd": 9}, {"usd": 9}], "catch": True})
+        harness.advance(1)
+        one, two = harness.agent.caught
+        assert (one.budget, one.spent, one.limit, one.whose, one.agent_id) == ("usd", 0.3, 0.3, "a", "a")
+        assert two.fields == one.fields
+        assert harness.agent.stops == ["stop", "stop"]
+        assert (harness.agent.done, told_of(harness.info)) == (2, ("parked", "budget", 0, 0, {}))
+
+
+@COLOURS
+@pytest.mark.pain("P40")
+def test_what_was_spent_survives_five_restarts(made: type[Spends]) -> None:
+    """By deaths, by hand, by a stop and a new start; none of them opens a fresh allowance."""
+    with harness_of(made, {"tokens": 60, "usd": 100}) as harness:
+        for life in range(5):
+            assert harness.ask({"charges": [{"tokens": 10, "usd": 0.1}]})["tokens"] == (life + 1) * 10
+            if life == 3:
+                harness.stop()
+            elif life != 4:
+                harness.crash()
+            harness.restart()
+        assert harness.info.incarnation == 6
+        assert harness.info.spent == {"tokens": 50, "usd": 0.5, "steps": 0}
+        harness.ask({"charges": [{"tokens": 10}]})
+        with pytest.raises(AgentFailedError, match="60 of 60"):
+            harness.ask({"charges": [{"tokens": 10}]})
+        harness.advance(1)
+        assert harness.info.cause == "budget"
+
+
+@COLOURS
+def test_a_death_after_the_crossing_charge_parks_the_next_life(made: type[Spends]) -> None:
+    """It knows from its record, before it does anything."""
+    with harness_of(made, {"steps": 2}) as harness:
+        harness.ask({"charges": [{"steps": 2}]})
+        harness.crash()
+        harness.restart()
+        with pytest.raises(AgentFailedError, match="2 of 2"):
+            harness.ask({"charges": [{"steps": 1}]})
+        harness.advance(1)
+        assert (harness.agent.done, harness.info.cause) == (1, "budget")
+
+
+@COLOURS
+def test_more_budget_lets_it_go_on(made: type[Spends]) -> None:
+    """Unpark and restart are refused until there is more; other limits stay."""
+    with harness_of(made, {"tokens": 10, "usd": 5}) as harness:
+        harness.ask({"charges": [{"tokens": 10}]})
+        with pytest.raises(AgentFailedError):
+            harness.ask({"charges": [{}]})
+        harness.advance(1)
+        for refused in (harness.manager.unpark_agent, harness.manager.restart_agent):
+            with pytest.raises(AgentParkedError, match="--budget"):
+                refused("a")
+        info = harness.manager.update_agent("a", budget={"tokens": 20}, reason="worth it", actor="ann")
+        assert info.budget == {"tokens": 20, "usd": 5.0}
+        harness.manager.unpark_agent("a", actor="ann")
+        harness.restart()
+        assert harness.ask({"charges": [{"tokens": 1}]})["tokens"] == 11
+        assert [(entry.operation, entry.changed) for entry in harness.manager.audit("a")][-2:] == [
+            ("update", ("budget",)),
+            ("unpark", ()),
+        ]
+
+
+@COLOURS
+@pytest.mark.parametrize("budget", [{"tokens": 10}, {"usd": 1}])
+def test_limits_reach_an_agent_that_runs(made: type[Spends], budget: Mapping[str, float]) -> None:
+    """Within a second of its next call, whether less is allowed than was spent, or no limit is left."""
+    with harness_of(made, {"tokens": 100, **budget}) as harness:
+        harness.ask({"charges": [{"tokens": 9, "usd": 0.9}]})
+        harness.manager.update_agent("a", budget={"tokens": 5} if "usd" in budget else {"tokens": None})
+        harness.advance(1.5)
+        if "usd" in budget:
+            with pytest.raises(AgentFailedError, match="9 of 5"):
+                harness.ask({"charges": [{}]})
+        else:
+            assert harness.ask({"charges": [{"tokens": 500}, {}]})["tokens"] == 509
+            assert harness.info.budget is None
+
+
+@COLOURS
+def test_money_is_exact(made: type[Spends]) -> None:
+    """0.1 and 0.2 are 0.3, a thousand tenths of a cent are a dollar, and no charge is too small to count."""
+    with harness_of(made, {"usd": 1_000}) as harness:
+        assert harness.ask({"charges": [{"usd": 0.1}, {"usd": 0.2}]})["usd"] == 0.3
+        assert harness.ask({"charges": [{"usd": 0.001}] * 1_000})["usd"] == 1.3
+        assert harness.ask({"charges": [{"usd": 1e-9}] * 10})["usd"] == 1.30001
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("tokens", -1, "must not be below zero"),
+        ("tokens", True, "must be a number"),
+        ("tokens", "7", "must be a number"),
+        ("tokens", 1.5, "must be a whole number"),
+        ("tokens", 10**400, "must be at most 1000000000"),
+        ("steps", float("nan"), "must be a finite number"),
+        ("usd", float("inf"), "must be a finite number"),
+        ("usd", Decimal("NaN"), "must be a finite number"),
+        ("usd", 10**7, "must be at most 1000000"),
+        ("usd", None, "must be a number"),
+    ],
+)
+def test_a_charge_that_cannot_be_is_refused_by_name(field: str, value: object, problem: str) -> None:
+    """And nothing of it is recorded, the other numbers neither."""
+    found: list[InvalidSettingError] = []
+
+    class Wrong:
+        async def start(self, ctx: AgentContext) -> None:
+            good = "usd" if field != "usd" else "tokens"
+            try:
+                await ctx.charge(**{good: 3, field: value})  # type: ignore[arg-type]
+            except InvalidSettingError as error:
+                found.append(error)
+
+    with AgentHarness(lambda agent_id: Wrong()) as harness:  # noqa: ARG005 - its name is fixed
+        harness.advance(1)
+        assert [(error.field, problem in str(error)) for error in found] == [(field, True)]
+        assert harness.info.spent == {"tokens": 0, "usd": 0.0, "steps": 0}
+
+
+class Spree:
+    """Spends at once, in many tasks; then goes on as its mode says."""
+
+    def __init__(self, agent_id: str, mode: str = "") -> None:
+        self.agent_id, self.mode, self.calls = agent_id, mode, 0
+
+    async def start(self, ctx: AgentContext) -> object:
+        """Fifty charges, none waiting for another."""
+        await asyncio.gather(*(ctx.charge(tokens=2, usd=0.1, steps=1) for _ in range(50)))
+        if self.mode == "complete":
+            return "done"
+        try:
+            while self.mode == "charge" and not ctx.stop_requested:
+                self.calls += 1
+                await ctx.charge(tokens=1)
+            await ctx.tool(look)()
+        except BudgetExceededError:
+            if self.mode == "settle":
+                ctx.complete("what there was")
+            elif self.mode == "loop":
+                while True:
+                    self.calls += 1
+                    try:
+                        await ctx.tool(look)()
+                    except BudgetExceededError:
+                        continue
+            elif self.mode != "return":
+                raise RuntimeError("its own words") from None
+        return None
+
+
+def test_concurrent_charges_all_count() -> None:
+    """Each once."""
+    with AgentHarness(Spree, config={"mode": "complete"}) as harness:
+        harness.run_until("agent.completed")
+        assert harness.info.spent == {"tokens": 100, "usd": 5.0, "steps": 50}
+
+
+@pytest.mark.parametrize("mode", ["raise", "return", "charge", "loop"])
+@pytest.mark.parametrize("restart", ["permanent", "transient", "temporary"])
+def test_however_its_code_ends_it_is_parked(mode: str, restart: str) -> None:
+    """Raising what it likes, returning, going on to charge, or asking again and again until it is cut off."""
+    with AgentHarness(Spree, config={"mode": mode}, spec={"budget": {"tokens": 100}, "restart": restart}) as harness:
+        harness.run_until("agent.parked")
+        assert told_of(harness.info) == ("parked", "budget", 0, 0, {})
+        assert harness.agent.calls <= 50
+
+
+def test_an_agent_may_complete_itself_with_what_it_has() -> None:
+    """That is final; the event tells all the same. One that never asks for more is none the wiser."""
+    with AgentHarness(Spree, config={"mode": "settle"}, spec={"budget": {"usd": 1}}) as harness:
+        harness.run_until("agent.completed")
+        assert [event.type for event in harness.all_events[-2:]] == ["budget.exceeded", "agent.completed"]
+        assert (harness.info.state, harness.info.result) == ("completed", "what there was")
+    with AgentHarness(Spree, config={"mode": "complete"}, spec={"budget": {"usd": 1}}) as harness:
+        harness.run_until("agent.completed")
+        assert (harness.info.result, harness.info.spent["usd"]) == ("done", 5.0)
+
+
+def test_an_mcp_call_is_refused_too() -> None:
+    """As a tool is; what is closed with it, such as a resource, is not."""
+
+    class Session:
+        async def call_tool(self, name: str) -> str:
+            return name
+
+    class Caller(Spends):
+        async def process(self, ctx: AgentContext, message: object) -> object:
+            if message == "resource":
+                return await ctx.resource("budget-db")
+            await ctx.charge(tokens=5)
+            return await ctx.mcp("budget-mcp").call_tool("x")
+
+    from ares_celery import mcp_server, worker_resource
+
+    @mcp_server("budget-mcp")
+    async def _connect() -> Any:  # noqa: ANN401 - never opened
+        yield None
+
+    @worker_resource("budget-db")
+    async def _open() -> Any:  # noqa: ANN401 - never opened
+        yield None
+
+    with AgentHarness(
+        Caller, spec={"budget": {"tokens": 10}}, mcp={"budget-mcp": Session()}, resources={"budget-db": "open"}
+    ) as harness:
+        assert harness.ask("go") == "x"
+        with pytest.raises(AgentFailedError, match="10 of 10"):
+            harness.ask("go")

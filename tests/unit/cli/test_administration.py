@@ -58,6 +58,43 @@ def test_a_config_is_a_json_object_or_single_keys(
     assert manager.calls == [("update_agent", ("a",), wanted)]
 
 
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (("--budget", "tokens=5000", "--budget", "usd=none"), {"budget": {"tokens": 5000.0, "usd": None}}),
+        (("--budget", "usd=2.5", "--config", "a=1"), {"budget": {"usd": 2.5}, "config": {"a": 1}, "merge": True}),
+        (("--config", "{}"), {"config": {}, "merge": False}),
+    ],
+)
+def test_a_budget_is_changed_alone_or_with_a_config(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], wanted: dict[str, object]
+) -> None:
+    """What is not named is not sent."""
+    manager = stand_in(monkeypatch, INFO)
+    assert run("agents", "update", "a", *options).exit_code == ExitCode.OK
+    assert manager.calls == [("update_agent", ("a",), {**wanted, "apply": "next", "reason": "", "actor": ""})]
+
+
+@pytest.mark.parametrize("options", [(), ("--budget", "tokens"), ("--budget", "tokens=many"), ("--budget", "")])
+def test_a_budget_that_cannot_be_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
+    """So is an update of nothing."""
+    manager = stand_in(monkeypatch, INFO)
+    assert run("agents", "update", "a", *options).exit_code == ExitCode.USAGE
+    assert manager.calls == []
+
+
+def test_an_agent_is_started_with_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checked as any spec is: no limit of a new agent is taken away."""
+    manager = stand_in(monkeypatch, INFO)
+    options = ("agents", "start", "a", "--type", "counter")
+    run(*options, "--budget", "tokens=5000", "--budget", "usd=2")
+    (_, (spec,), _) = manager.calls[0]
+    assert spec.budget == {"tokens": 5000.0, "usd": 2.0}
+    for wrong in ("pages=3", "tokens=-1", "usd=nan", "usd=none"):
+        assert run(*options, "--budget", wrong).exit_code == ExitCode.USAGE
+    assert len(manager.calls) == 1
+
+
 @pytest.mark.parametrize("command", [("update", "a"), ("start", "a", "--type", "counter")])
 @pytest.mark.parametrize("given", ["{", "step", "=5", "a b=1", "[1]"])
 def test_what_is_neither_is_a_usage_error(

@@ -76,6 +76,7 @@ def test_a_parked_agent_is_said_to_be_parked_whatever_was_asked(monkeypatch: pyt
         (agent("a", AgentState.REGISTERED, desired=Desired.STOPPED), ["does not run", "`ares agents start a`"]),
         (agent("a", AgentState.PARKED, cause="integrity"), ["is parked (integrity)", "unpark a --accept-loss"]),
         (agent("a", AgentState.PARKED, cause="reconcile"), ["is parked (reconcile)", "`ares agents reconcile a`"]),
+        (agent("a", AgentState.PARKED, cause="budget"), ["is parked (budget)", "--budget", "ares agents unpark a"]),
         (None, ["agent a does not exist any more"]),
     ],
     ids=lambda value: value.state.value if isinstance(value, AgentInfo) else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -94,7 +95,7 @@ def test_three_children_share_the_budget_of_the_top(runtime: Runtime) -> None:
     ask(runtime, "top", tokens=30)
     top = runtime.manager.get_agent_info("top")
     assert top is not None
-    assert (top.spent["tokens"], top.spent_below) == (30, {"tokens": 60, "usd": 0.0, "steps": 0})
+    assert (top.spent["tokens"], top.spent_below) == (30, {"tokens": 60, "usd": 0.0, "steps": 3})
     ask(runtime, "child-1", tokens=10)
 
     def refusal(agent_id: str) -> str:
@@ -105,10 +106,17 @@ def test_three_children_share_the_budget_of_the_top(runtime: Runtime) -> None:
         return ""
 
     said: dict[str, str] = {}
+
+    def is_refused(agent_id: str) -> bool:
+        said[agent_id] = refusal(agent_id)
+        return bool(said[agent_id])
+
     for agent_id in ("child-2", "child-1", "child-3", "top"):
-        wait_until(lambda name=agent_id: said.update({name: refusal(name)}) or said[name], "the refusal", timeout=3)
+        wait_until(partial(is_refused, agent_id), "the refusal", timeout=3)
         assert "BudgetExceededError" in said[agent_id]
-        assert f"agent {agent_id!r} may do no more: the tokens of agent 'top' are used up (100 of 100)" in said[agent_id]
+        assert (
+            f"agent {agent_id!r} may do no more: the tokens of agent 'top' are used up (100 of 100)" in said[agent_id]
+        )
     for agent_id in ("top", *CHILDREN):
         info = runtime.until(agent_id, "parked")
         assert (info.cause, info.charged, info.deaths) == ("budget", 0, {})
@@ -144,7 +152,7 @@ def test_charges_at_once_from_all_members_add_up(runtime: Runtime) -> None:
         thread.join()
     top = runtime.manager.get_agent_info("top")
     assert top is not None
-    assert top.spent_below == {"tokens": 0, "usd": 12.0, "steps": 12}
+    assert top.spent_below == {"tokens": 0, "usd": 12.0, "steps": 24}
 
 
 def test_what_was_not_told_is_told_at_the_end(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +182,9 @@ def test_what_was_not_told_is_told_at_the_end(runtime: Runtime, monkeypatch: pyt
     runtime.until("child-2", "stopped")
     monkeypatch.setattr(type(runtime.store), "share_spending", told)
     ask(runtime, "child-3", tokens=1)
-    assert runtime.manager.get_agent_info("top").spent_below["tokens"] == 8  # type: ignore[union-attr]
+    below = runtime.manager.get_agent_info("top").spent_below  # type: ignore[union-attr]
+    assert below is not None
+    assert below["tokens"] == 8
 
 
 def _spent(tokens: int) -> Any:

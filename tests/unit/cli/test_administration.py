@@ -85,7 +85,7 @@ def test_a_budget_that_cannot_be_is_a_usage_error(monkeypatch: pytest.MonkeyPatc
 
 def test_an_agent_is_started_with_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checked as any spec is: no limit of a new agent is taken away."""
-    manager = stand_in(monkeypatch, INFO)
+    manager = stand_in(monkeypatch, SimpleNamespace(info=lambda: INFO))
     options = ("agents", "start", "a", "--type", "counter")
     run(*options, "--budget", "tokens=5000", "--budget", "usd=2")
     (_, (spec,), _) = manager.calls[0]

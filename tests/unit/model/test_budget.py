@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ares_celery.config import RuntimeConfig
 from ares_celery.errors import AgentParkedError, BudgetExceededError, InvalidConfigError, InvalidSettingError
 from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired
@@ -24,7 +25,6 @@ from ares_celery.model.command import Command, Restart, Start, Unpark, Update
 from ares_celery.model.info import agent_info
 from ares_celery.model.lifecycle import decide
 from ares_celery.model.plan import Plan, Situation
-from ares_celery.model.restart import LifecyclePolicy
 from ares_celery.store.redis.records import changes, decode_record, fields_of
 
 NOW = Instant(1_795_975_978_273_137)
@@ -40,7 +40,7 @@ PARKED = AgentRecord(
 
 def decided(record: AgentRecord, command: Command) -> Plan:
     """What follows from a command."""
-    return decide(Situation(record, NOW, LifecyclePolicy()), command)
+    return decide(Situation(record, NOW, RuntimeConfig().policy_for(record.spec)), command)
 
 
 @pytest.mark.parametrize(

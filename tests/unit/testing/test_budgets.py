@@ -100,7 +100,7 @@ def told_of(info: Any) -> tuple[str, str, int, int, dict[str, int]]:
 def test_the_charge_that_crosses_passes_and_the_next_call_is_refused(made: type[Spends]) -> None:
     """The message at hand is answered with the error; then it is parked, with the numbers, an event and no death."""
     with harness_of(made, {"tokens": 100}) as harness:
-        assert harness.ask({"charges": [{"tokens": 60}, {"tokens": 41}]}) == {"tokens": 101, "usd": 0.0, "steps": 0}
+        assert harness.ask({"charges": [{"tokens": 60}, {"tokens": 41}]}) == {"tokens": 101, "usd": 0.0, "steps": 2}
         harness.advance(5)
         assert told_of(harness.info) == ("running", "", 0, 0, {})
         with pytest.raises(AgentFailedError, match=r"tokens of agent 'a' are used up \(101 of 100\)") as caught:
@@ -110,7 +110,7 @@ def test_the_charge_that_crosses_passes_and_the_next_call_is_refused(made: type[
         info = harness.info
         assert told_of(info) == ("parked", "budget", 0, 0, {})
         assert "(101 of 100)" in info.reason
-        assert (info.budget, info.spent) == ({"tokens": 100}, {"tokens": 101, "usd": 0.0, "steps": 0})
+        assert (info.budget, info.spent) == ({"tokens": 100}, {"tokens": 101, "usd": 0.0, "steps": 2})
         exceeded, parked = harness.all_events[-2:]
         facts = {"agent_id": "a", "budget": "tokens", "spent": 101, "limit": 100, "whose": "a"}
         assert (exceeded.type, dict(exceeded.payload)) == ("budget.exceeded", facts)
@@ -146,7 +146,7 @@ def test_what_was_spent_survives_five_restarts(made: type[Spends]) -> None:
                 harness.crash()
             harness.restart()
         assert harness.info.incarnation == 6
-        assert harness.info.spent == {"tokens": 50, "usd": 0.5, "steps": 0}
+        assert harness.info.spent == {"tokens": 50, "usd": 0.5, "steps": 5}
         harness.ask({"charges": [{"tokens": 10}]})
         with pytest.raises(AgentFailedError, match="60 of 60"):
             harness.ask({"charges": [{"tokens": 10}]})
@@ -156,9 +156,9 @@ def test_what_was_spent_survives_five_restarts(made: type[Spends]) -> None:
 
 @COLOURS
 def test_a_death_after_the_crossing_charge_parks_the_next_life(made: type[Spends]) -> None:
-    """It knows from its record, before it does anything."""
+    """It knows from its record, before it does anything. A recorded step counts by itself."""
     with harness_of(made, {"steps": 2}) as harness:
-        harness.ask({"charges": [{"steps": 2}]})
+        harness.ask({"charges": [{"steps": 1}]})
         harness.crash()
         harness.restart()
         with pytest.raises(AgentFailedError, match="2 of 2"):

@@ -3,7 +3,7 @@ BIN := .venv/bin
 MINUTES ?= 10
 SEED ?= 1
 # Processes that run the suite; each test file is run by one of them, in its order.
-WORKERS ?= 1
+WORKERS ?= 2
 # pip, and pip inside build environments, never ask for input and never nag.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -24,7 +24,7 @@ demo: .venv/.run ## Agents lose processes and a worker to SIGKILL and carry on: 
 up: .venv/.run ## A small fleet to play with; Ctrl-C ends it (with options: .venv/bin/ares up --help)
 	@$(BIN)/ares up
 
-test: .venv/.dev ## The whole suite (WORKERS=2: in two processes)
+test: .venv/.dev ## The whole suite, in two processes (WORKERS=1: in one)
 	@tools/bootstrap redis && $(BIN)/pytest $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --dist loadfile)
 
 lint: .venv/.dev ## Format, lint, types, import contracts

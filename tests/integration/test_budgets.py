@@ -142,10 +142,12 @@ def test_the_children_go_on_when_the_top_is_allowed_more(runtime: Runtime) -> No
 
 def test_charges_at_once_from_all_members_add_up(runtime: Runtime) -> None:
     """None is lost, none counts twice."""
-    threads = [
-        threading.Thread(target=lambda child=child: [ask(runtime, child, steps=1, usd=1) for _ in range(4)])
-        for child in CHILDREN
-    ]
+
+    def spend(child: str) -> None:
+        for _ in range(4):
+            ask(runtime, child, steps=1, usd=1)
+
+    threads = [threading.Thread(target=spend, args=(child,)) for child in CHILDREN]
     for thread in threads:
         thread.start()
     for thread in threads:

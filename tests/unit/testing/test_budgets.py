@@ -241,7 +241,10 @@ def test_a_charge_that_cannot_be_is_refused_by_name(field: str, value: object, p
             except InvalidSettingError as error:
                 found.append(error)
 
-    with AgentHarness(lambda agent_id: Wrong()) as harness:  # noqa: ARG005 - its name is fixed
+    def make(agent_id: str) -> Wrong:  # noqa: ARG001 - its name is fixed
+        return Wrong()
+
+    with AgentHarness(make) as harness:
         harness.advance(1)
         assert [(error.field, problem in str(error)) for error in found] == [(field, True)]
         assert harness.info.spent == {"tokens": 0, "usd": 0.0, "steps": 0}

@@ -241,7 +241,7 @@ def test_a_charge_that_cannot_be_is_refused_by_name(field: str, value: object, p
             except InvalidSettingError as error:
                 found.append(error)
 
-    def make(agent_id: str) -> Wrong:  # noqa: ARG001 - its name is fixed
+    def make(agent_id: str) -> Wrong:
         return Wrong()
 
     with AgentHarness(make) as harness:

@@ -17,6 +17,7 @@ from ares_celery.model.event import EventType
 from ares_celery.model.plan import Plan, Situation
 from ares_celery.model.restart import failures_before
 from ares_celery.model.transitions import (
+    closing,
     demand_settled,
     end,
     ignore,
@@ -55,7 +56,7 @@ def wait(situation: Situation, command: Command) -> Plan:
     runs = situation.runtime is RuntimeState.RUNNING
     if runs and _is_over(record, waiting, now):
         after = _woken(replace(ended, failover=False, attempt=0), waiting, now)
-        return launch(situation, command, after, events=(said,))
+        return launch(situation, command, after, events=(*closing(record, "aborted by wait"), said))
     after = replace(ended, waiting=waiting)
     plan = rest(situation, command, after, AgentState.WAITING, events=(said,))
     kind = _DEADLINE[waiting.kind]

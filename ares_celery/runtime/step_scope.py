@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from hashlib import sha256
 from typing import Final
 
-from ares_celery.ids import Instant
+from ares_celery.errors import InvalidExecutionIdError
+from ares_celery.ids import Instant, check_execution_id
 from ares_celery.model.step import StepRecord
 from ares_celery.store.steps import OpenExecution
 
-__all__ = ["MAIN", "MESSAGE", "SCOPE", "Opening", "Scope"]
+__all__ = ["MAIN", "MESSAGE", "SCOPE", "Opening", "Scope", "execution_of"]
 
 #: The execution of steps that belong to no other.
 MAIN: Final = "main"
 #: What the ids of the executions of messages begin with.
 MESSAGE: Final = "msg:"
+
+
+def execution_of(message_id: str) -> str:
+    r"""The execution of a message. An id that none may have, as it is too long or not printable, stands as its digest.
+
+    Example:
+        >>> execution_of("order-7"), execution_of("two\nlines")
+        ('msg:order-7', 'msg:sha256:edc8c1284585d703bec48f34f842bd91')
+    """
+    try:
+        return check_execution_id(MESSAGE + message_id)
+    except InvalidExecutionIdError:
+        return f"{MESSAGE}sha256:{sha256(message_id.encode()).hexdigest()[:32]}"
 
 
 class Opening:

@@ -33,7 +33,7 @@ from ares_celery.model.step import StepRecord
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import StepHooks
-from ares_celery.runtime.step_scope import MAIN, MESSAGE, SCOPE, Opening, Scope
+from ares_celery.runtime.step_scope import MAIN, MESSAGE, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_words import StepWords
 from ares_celery.runtime.step_work import Work
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
@@ -111,7 +111,7 @@ class Steps:
     def _current_id(self) -> str:
         """The execution of a step outside of any block: that of the message at hand, or ``main``."""
         message_id = current_message(self._incarnation)
-        return MAIN if message_id is None else MESSAGE + message_id
+        return MAIN if message_id is None else execution_of(message_id)
 
     @property
     def is_inside(self) -> bool:
@@ -124,7 +124,7 @@ class Steps:
 
     def finishes(self, message_id: str) -> str:
         """The execution that ends with the answer to a message; empty: there is none."""
-        execution_id = MESSAGE + message_id
+        execution_id = execution_of(message_id)
         return execution_id if execution_id in self._openings else ""
 
     def _is_left_over(self, message_id: str, began: int) -> bool:
@@ -138,11 +138,11 @@ class Steps:
 
     def forget(self, message_id: str) -> None:
         """A message was answered: its execution has ended."""
-        self._openings.pop(MESSAGE + message_id, None)
+        self._openings.pop(execution_of(message_id), None)
 
     def is_unsettled(self, message_id: str) -> bool:
         """Nobody knows how some step of a message came out: it cannot be answered before a person has said it."""
-        opening = self._openings.get(MESSAGE + message_id)
+        opening = self._openings.get(execution_of(message_id))
         return opening is not None and opening.is_unsettled
 
     @property

@@ -16,7 +16,7 @@ from ares_celery.model.event import NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import ThreadCaller
-from ares_celery.runtime.step_scope import MAIN, MESSAGE, SCOPE, Opening, Scope
+from ares_celery.runtime.step_scope import MAIN, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
 from ares_celery.runtime.steps import UNRECORDABLE, StepParts, Steps, merged_options, reset_scope
 from ares_celery.store.base import Store
@@ -76,7 +76,7 @@ class SyncSteps(Steps):
     def take_over(self, message_id: str, *, began: int) -> None:
         """Opens what an earlier incarnation, which died, has begun for a message: it ends with the answer."""
         if self._is_left_over(message_id, began):
-            self._open(MESSAGE + message_id)
+            self._open(execution_of(message_id))
 
     def end_main(self) -> None:
         """The agent is done, and what it did outside of every other execution with it."""

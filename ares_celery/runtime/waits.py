@@ -15,7 +15,7 @@ from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import ApprovalWishes
-from ares_celery.runtime.step_scope import MAIN, MESSAGE, SCOPE
+from ares_celery.runtime.step_scope import MAIN, SCOPE, execution_of
 from ares_celery.store.interrupts import Decided, InterruptLook, Question
 
 __all__ = [
@@ -95,7 +95,7 @@ def question_of(asking: Asking, incarnation: Incarnation) -> Question:
         return Question(asking.name, scope.opening.id, scope.prefix[:-1], asking.payload, asking.timeout)
     # Not as a step: a context of its own, in a test.
     message_id = current_message(incarnation)
-    execution = MAIN if message_id is None else MESSAGE + message_id
+    execution = MAIN if message_id is None else execution_of(message_id)
     return Question(asking.name, execution, asking.step_id, asking.payload, asking.timeout)
 
 

@@ -381,6 +381,12 @@ def test_an_intent_without_outcome_is_never_run_again_silently(agent: type[Any])
         (intent,) = harness._bench.store.checkpoints.intents("a")
         assert (intent.execution, intent.step, intent.function) == ("main", "mail", "mail")
         assert (intent.arguments, intent.incarnation) == ({"args": ["eve"], "kwargs": {}}, 1)
+        assert (harness.info.state, harness.info.cause, harness.info.charged) == (AgentState.PARKED, "reconcile", 1)
+        harness.manager.reconcile_agent("a", done="said so", actor="ann")
+        harness.restart()
+        harness.advance(1)
+        assert RAN.count("mail eve") == 1
+        assert "said so" in str(harness.info.result)
 
 
 def test_a_timeout_of_what_must_not_run_twice_leaves_its_intent_and_ends_the_incarnation() -> None:
@@ -405,7 +411,7 @@ def test_a_timeout_of_what_must_not_run_twice_leaves_its_intent_and_ends_the_inc
         harness.run_until(lambda: harness.info.state is not AgentState.RUNNING and noticed)
         assert noticed == ["True ['main: never']"]
         assert [line.split()[1] for line in RAN] == ["safe", "safe", "safe", "never"]
-        assert harness.info.intents == 1
+        assert (harness.info.intents, harness.info.cause, harness.info.charged) == (1, "reconcile", 0)
 
 
 def test_retries_of_what_must_not_run_twice_are_refused_at_once() -> None:
@@ -695,9 +701,34 @@ def test_a_message_whose_step_has_an_unknown_outcome_is_not_answered() -> None:
     with AgentHarness(made(idle, handle)) as harness:
         harness.send("m", message_id="m-1")
         harness.run_until(lambda: not harness.is_running)
-        assert harness.info.intents == 1
+        assert (harness.info.intents, harness.info.cause) == (1, "reconcile")
         waiting = harness._bench.store.inbox(AgentId("a"), limit=10)
         assert [message.message_id for message in waiting] == ["m-1"]
+
+
+@pytest.mark.parametrize("message_id", ["m" * 396, "m" * 397, "m" * 400, "two\nlines", "a|b:{c}@%/é"])
+def test_a_message_of_any_id_has_an_execution(message_id: str) -> None:
+    """Also where an execution of that name could not be: it comes again after a death and goes on where it was."""
+
+    async def idle(ctx: Any) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(60)
+
+    async def handle(ctx: Any, message: Any) -> Any:
+        found = await ctx.step("mail", mail, message)
+        if ctx.incarnation == 1:
+            await ctx.sleep(60)
+        await ctx.emit("handled")
+        return found
+
+    with AgentHarness(made(idle, handle)) as harness:
+        harness.send("eve", message_id=message_id)
+        harness.advance(1)
+        harness.crash()
+        harness.restart()
+        harness.advance(1)
+        assert RAN == ["mail eve"]
+        assert (len(harness.events), harness._bench.record.executions) == (1, 0)
 
 
 def test_a_message_that_is_handled_inside_of_a_block_has_an_execution_of_its_own() -> None:

@@ -205,3 +205,53 @@ def test_a_tree_without_its_top_goes_on(runtime: Runtime) -> None:
     with pytest.raises(AgentFailedError, match="usd of agent 'child-1' are used up"):
         ask(runtime, "child-1", tokens=1)
     assert runtime.manager.get_agent_info("top") is None
+
+
+class Parent:
+    """Has others do the work."""
+
+    def __init__(self, agent_id: str) -> None:
+        pass
+
+    async def process(self, ctx: Any, message: list[str]) -> object:
+        """Spawns one for each name; without any it only looks."""
+        if not message:
+            return await ctx.tool(look)()
+        return [(await ctx.spawn(AgentSpec(id=name, type="worker"), report=False)).id for name in message]
+
+
+class Worker:
+    """Is expensive."""
+
+    def __init__(self, agent_id: str) -> None:
+        pass
+
+    async def start(self, ctx: Any) -> object:
+        """Has spent by its end what it says."""
+        return await ctx.charge(tokens=40)
+
+
+@pytest.mark.pain("P40")
+def test_spawned_agents_open_no_allowance_of_their_own(redis_server: RedisServer, namespace: str) -> None:
+    """Three of them have used up what their parent had, and it can do no more."""
+    with Runtime(redis_server.url, namespace, hints=True, shards=16) as runtime:
+        runtime.manager.start()
+        runtime.register("parent", Parent)
+        runtime.register("worker", Worker)
+        runtime.manager.start_agent(AgentSpec(id="p", type="parent", budget={"tokens": 100}))
+        runtime.until("p", "running")
+        assert runtime.manager.process("p", list(CHILDREN), timeout=10) == list(CHILDREN)
+        for child in CHILDREN:
+            runtime.until(child, "completed")
+        below = runtime.manager.get_agent_info("p").spent_below  # type: ignore[union-attr]
+        assert below == {"tokens": 120, "usd": 0.0, "steps": 0}
+
+        def is_refused() -> bool:
+            try:
+                runtime.manager.process("p", [], timeout=10)
+            except AgentFailedError as error:
+                return "tokens of agent 'p' are used up (120 of 100)" in str(error)
+            return False
+
+        wait_until(is_refused, "the refusal", timeout=3)
+        runtime.until("p", "parked")

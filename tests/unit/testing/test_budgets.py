@@ -339,3 +339,114 @@ def test_an_mcp_call_is_refused_too() -> None:
         assert harness.ask("go") == "x"
         with pytest.raises(AgentFailedError, match="10 of 10"):
             harness.ask("go")
+
+
+class Stepper(Spends):
+    """Takes as many steps as it is told to, at once."""
+
+    async def process(self, ctx: AgentContext, message: int) -> object:
+        """Each with a charge inside."""
+
+        async def work(number: int) -> int:
+            self.done += 1
+            await ctx.charge(usd=0.01)
+            return number
+
+        return [await ctx.step(f"work:{number}", work, number) for number in range(message)]
+
+
+class PlainStepper(Spends):
+    """The same, plain."""
+
+    def process(self, ctx: SyncAgentContext, message: int) -> object:
+        """As above."""
+
+        def work(number: int) -> int:
+            self.done += 1
+            ctx.charge(usd=0.01)
+            return number
+
+        return [ctx.step(f"work:{number}", work, number) for number in range(message)]
+
+
+@pytest.mark.parametrize("made", [Stepper, PlainStepper], ids=["async", "plain"])
+@pytest.mark.pain("P40")
+def test_a_budget_of_five_steps_is_five_steps(made: type[Spends]) -> None:
+    """However fast they follow each other; the sixth does not run."""
+    with harness_of(made, {"steps": 5}) as harness:
+        assert harness.ask(2) == [0, 1]
+        with pytest.raises(AgentFailedError, match="steps of agent 'a' are used up") as caught:
+            harness.ask(9)
+        assert "(5 of 5)" in str(caught.value)
+        harness.advance(1)
+        assert (harness.agent.done, told_of(harness.info)) == (5, ("parked", "budget", 0, 0, {}))
+        assert harness.info.spent == {"tokens": 0, "usd": 0.05, "steps": 5}
+
+
+class Ends(Spends):
+    """Counts up, then wants more than it may; keeps how it ended."""
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(agent_id)
+        self.ended: list[str | None] = []
+
+    def snapshot(self) -> dict[str, object]:
+        """What it has done."""
+        return {"done": self.done}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Back."""
+        self.done = state["done"]
+
+
+class Ender(Ends):
+    """Lets the error pass."""
+
+    async def start(self, ctx: AgentContext) -> None:
+        """For a second all is well."""
+        await ctx.charge(tokens=10)
+        await ctx.emit("did")
+        await ctx.sleep(1)
+        await ctx.tool(look)()
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        """Takes longer than that."""
+        await asyncio.sleep(2)  # on purpose: simulated time
+        return message
+
+    async def stop(self, ctx: AgentContext) -> None:
+        """Its own end."""
+        self.ended.append(ctx.stopping_reason)
+
+
+class PlainEnder(Ends):
+    """The same, plain."""
+
+    def start(self, ctx: SyncAgentContext) -> None:
+        """As above."""
+        ctx.charge(tokens=10)
+        ctx.emit("did")
+        ctx.sleep(1)
+        ctx.tool(look)()
+
+    def stop(self, ctx: SyncAgentContext) -> None:
+        """As above."""
+        self.ended.append(ctx.stopping_reason)
+
+
+@pytest.mark.parametrize("made", [Ender, PlainEnder], ids=["async", "plain"])
+def test_who_lets_the_error_pass_ends_in_order(made: type[Ends]) -> None:
+    """With its own stop() and a last snapshot, as nothing is wrong with it."""
+    with harness_of(made, {"tokens": 10}) as harness:
+        one = harness.agent
+        harness.run_until("agent.parked")
+        assert (one.ended, told_of(harness.info)) == (["stop"], ("parked", "budget", 0, 0, {}))
+        assert [shot.state for shot in harness.snapshots] == [{"done": 1}]
+
+
+def test_the_message_at_hand_is_answered_before_it_is_parked() -> None:
+    """Although the agent's main code has raised in the middle of it."""
+    with harness_of(Ender, {"tokens": 10}) as harness:
+        assert harness.ask("well") == "well"
+        harness.run_until("agent.parked")
+        assert harness.now == pytest.approx(2, abs=0.5)

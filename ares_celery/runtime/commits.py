@@ -96,6 +96,10 @@ class Committer:
         """Who is asked before what failed comes back."""
         return self._judge
 
+    def bounded(self, patience: timedelta) -> timedelta:
+        """How long something is tried here that would be tried for so long elsewhere."""
+        return patience if self._most_patience is None else min(patience, self._most_patience)
+
     def apply(
         self,
         agent_id: AgentId,
@@ -120,9 +124,7 @@ class Committer:
             StoreUnavailableError: No answer within ``patience``; it may have happened.
         """
         op = op or uuid.uuid4().hex
-        if self._most_patience is not None:
-            patience = min(patience, self._most_patience)
-        until = self._clock.monotonic() + patience.total_seconds()
+        until = self._clock.monotonic() + self.bounded(patience).total_seconds()
         while True:
             try:
                 return self._apply(agent_id, command, op, guard)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from ares_celery.errors import (
@@ -26,8 +27,8 @@ __all__ = ["Settling"]
 
 log: Final = logging.getLogger(__name__)
 
-#: Seconds for which a lost reply is asked for again under the same op id, and between two tries.
-_PATIENCE: Final = 5.0
+#: How long a lost reply is asked for again under the same op id, and seconds between two tries.
+_PATIENCE: Final = timedelta(seconds=5)
 _PAUSE: Final = 0.2
 
 
@@ -80,7 +81,7 @@ class Settling(AgentQueries):
         check_texts(reason=reason, actor=actor, op=op)
         said = _said(done, retry)
         op = op or uuid.uuid4().hex
-        until = self._clock.monotonic() + _PATIENCE
+        until = self._clock.monotonic() + self._ports.committer.bounded(_PATIENCE).total_seconds()
         while True:
             try:
                 settled = self._settle(checked, execution, step, said, reason=reason, actor=actor or me(), op=op)

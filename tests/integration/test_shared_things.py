@@ -112,9 +112,12 @@ class Stubborn:
                 await ctx.sleep(0.02)
             except BaseException:
                 LOG.append(f"{self.agent_id} is over")
-                for use in (ctx.tool("it-mark")(self.agent_id), ctx.mcp("it-github").tools(), ctx.resource("it-llm")):
-                    with suppress(FencedSignal):
-                        await use
+                with suppress(FencedSignal):
+                    await ctx.tool("it-mark")(self.agent_id)
+                with suppress(FencedSignal):
+                    await ctx.mcp("it-github").tools()
+                with suppress(FencedSignal):
+                    await ctx.resource("it-llm")
                 raise
 
 

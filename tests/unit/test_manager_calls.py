@@ -113,8 +113,8 @@ def test_a_timeout_that_is_none_is_refused_before_anything_is_sent(
 def test_zero_is_a_timeout(manager: CoreManager) -> None:
     """It looks once."""
     assert manager.wait_for("a", "starting", timeout=0).state is AgentState.STARTING
-    manager.process_stream("a", 1, message_id="m-1")
-    assert manager.read_chunks("a", "m-1", timeout="0s") == ()  # type: ignore[arg-type]
+    with manager.process_stream("a", 1, message_id="m-1"):
+        assert manager.read_chunks("a", "m-1", timeout="0s") == ()  # type: ignore[arg-type]
 
 
 def test_a_stream_is_ended_by_its_ids(manager: CoreManager, raw: fakeredis.FakeRedis) -> None:

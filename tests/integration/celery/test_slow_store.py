@@ -34,6 +34,8 @@ GOOD: dict[str, Any] = {
     "settings": {},
     "name": "g",
 }
+#: What a method needs besides, as one of several parameters must be there.
+BESIDES: dict[str, dict[str, Any]] = {"reconcile_agent": {"retry": True}}
 #: Seconds that one call which was sent in time may still wait for its answer.
 SOCKET = LONGEST_WAIT
 #: Seconds for the machine's own part.
@@ -74,7 +76,8 @@ def test_a_control_task_ends_within_its_second_while_the_store_does_not_answer(s
     """All of them at once, each with the same clear error."""
     with ThreadPoolExecutor(len(CONTROLS)) as pool:
         asked = {
-            name: pool.submit(timed, stopped, name, **{key: GOOD[key] for key in needed(name)}) for name in BY_NAME
+            name: pool.submit(timed, stopped, name, **{key: GOOD[key] for key in needed(name)}, **BESIDES.get(name, {}))
+            for name in BY_NAME
         }
         found = {name: future.result(timeout=20) for name, future in asked.items()}
     assert {name: type(answer) for name, (answer, _) in found.items()} == dict.fromkeys(BY_NAME, StoreUnavailableError)

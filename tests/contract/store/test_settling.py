@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -49,6 +50,19 @@ class LosingScripts(LosingDriver):
     def execute_command(self, *args: Any) -> Any:
         if self.loses_scripts and args[0] == "EVALSHA":
             self.loses_scripts, self.lose_next = False, True
+        return super().execute_command(*args)
+
+
+class Overtaken(LosingDriver):
+    """Lets something happen between the look at a step and the script that settles it."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    @override
+    def execute_command(self, *args: Any) -> Any:
+        if self.meanwhile is not None and args[0] == "EVALSHA":
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
         return super().execute_command(*args)
 
 
@@ -206,6 +220,42 @@ def test_of_two_at_once_one_wins(store: RedisStore) -> None:
     (recorded,) = store.checkpoints.steps(AGENT, "e1")
     assert f"p{recorded.value}" == won.actor
     assert (len(store.settlements(AGENT)), record_of(store).intents) == (1, 0)
+
+
+@pytest.mark.parametrize("said", [Done(1), None], ids=["done", "retry"])
+def test_who_has_looked_before_somebody_else_settled_it_is_told(backend: Backend, said: Done | None) -> None:
+    """The script compares what it finds with what was read: nothing is settled, or counted, twice."""
+    driver, other = Overtaken(backend.client()), backend.open()
+    store = run_namespace(backend.open(driver=driver))
+    park(store, "pay", "other")
+    driver.meanwhile = lambda: say(other, actor="bob")
+    with pytest.raises(StepSettledError) as told:
+        say(store, done=said)
+    assert (told.value.actor, told.value.outcome) == ("bob", "retry")
+    assert (record_of(store).intents, len(store.settlements(AGENT))) == (1, 1)
+    assert (store.checkpoints.steps(AGENT, "e1"), of_kind(store, Deadline.RECONCILE)) == ((), [])
+
+
+def test_a_word_on_a_step_that_was_begun_anew_meanwhile_is_said_of_what_is_there(backend: Backend) -> None:
+    """Another life may have begun it again between the look and the write: it is looked at again, then settled."""
+    driver, other = Overtaken(backend.client()), backend.open()
+    store = run_namespace(backend.open(driver=driver))
+    park(store)
+    (first,) = store.checkpoints.intents(AGENT)
+
+    def begin_anew() -> None:
+        say(other, actor="bob")
+        act(other, Reconcile())
+        fence = take(other, record_of(other).epoch, claimer="t2").record.fence
+        act(other, MarkRunning(fence=fence))
+        begin(other, fence, "pay")
+        assert other.checkpoints.intents(AGENT)[0].time > first.time
+        act(other, Park("pay?", fence=fence, cause="reconcile"))
+
+    driver.meanwhile = begin_anew
+    assert say(store, done=Done(1)).outcome == "done"
+    assert [one.actor for one in store.settlements(AGENT)] == ["ann", "bob"]
+    assert record_of(store).intents == 0
 
 
 def test_a_repeat_with_the_same_op_gets_the_first_outcome(store: RedisStore, raw: redis.Redis) -> None:

@@ -1,0 +1,172 @@
+"""Steps that must not run twice: waited for, parked when they are cut off, settled by a person; in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from ares_celery import AgentContext, AgentFailedError, AgentParkedError, step
+from ares_celery.testing import AgentHarness
+
+RUNS: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    """Each test counts from the start."""
+    RUNS.clear()
+
+
+@step(replay="never")
+async def pay(seconds: float) -> dict[str, bool]:
+    """Takes as long as it is told."""
+    RUNS.append("begun")
+    await asyncio.sleep(seconds)  # on purpose: simulated time
+    RUNS.append("done")
+    return {"paid": True}
+
+
+@step(replay="never", timeout=3)
+async def pay_in_time() -> None:
+    """Takes longer than it may."""
+    await pay(10_000)
+
+
+class Payer:
+    """Pays, and is done."""
+
+    def __init__(self, agent_id: str, seconds: float = 1_000) -> None:
+        self.agent_id, self.seconds = agent_id, seconds
+
+    async def start(self, ctx: AgentContext) -> None:
+        paid = await ctx.step("pay", pay, self.seconds)
+        await ctx.sleep(60)
+        if not ctx.stop_requested:
+            await ctx.complete(paid)
+
+
+class Hurried(Payer):
+    """Gives up after a while; when asked, not by itself."""
+
+    @override
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(3600)
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        return await ctx.step("pay", pay_in_time)
+
+
+class Careless(Payer):
+    """Leaves a step running behind its own failure."""
+
+    @override
+    async def start(self, ctx: AgentContext) -> None:
+        async def fail() -> None:
+            await asyncio.sleep(1)  # on purpose: simulated time
+            raise ValueError("boom")
+
+        await asyncio.gather(ctx.step("pay", pay, self.seconds), fail())
+
+
+def stands(harness: AgentHarness) -> tuple[str, str, int, int]:
+    """State, cause, open steps, charged deaths."""
+    info = harness.info
+    return info.state.value, info.cause, info.intents, info.charged
+
+
+def say(harness: AgentHarness, **said: Any) -> None:
+    """A person says what became of the step, and a worker takes the agent up."""
+    harness._bench.manager.reconcile_agent("a", reason="looked it up", actor="ann", **said)
+    if harness.info.state.value == "starting":
+        harness._bench.bring_up()
+
+
+@pytest.mark.parametrize("seconds", [15, 17.5])
+def test_a_drain_waits_for_a_step_that_must_not_run_twice(seconds: float) -> None:
+    """Longer than any other code may take (7 s), up to nearly drain_timeout (20 s): recorded, nobody is asked."""
+    with AgentHarness(Payer, config={"seconds": seconds}) as harness:
+        harness.advance(0.1)
+        harness.drain()
+        assert (stands(harness)[1:], RUNS) == (("", 0, 0), ["begun", "done"])
+        harness.restart()
+        harness.run_until("agent.completed", timeout=120)
+        assert (harness.info.result, RUNS) == ({"paid": True}, ["begun", "done"])
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_a_stop_and_a_pause_wait_up_to_nearly_agent_stop_timeout(how: str) -> None:
+    """10 s, of which other code may take 7."""
+    with AgentHarness(Payer, config={"seconds": 8.5}) as harness:
+        harness.advance(0.1)
+        getattr(harness, how)()
+        assert stands(harness)[:3] == ({"stop": "stopped", "pause": "paused"}[how], "", 0)
+        assert RUNS == ["begun", "done"]
+
+
+@pytest.mark.parametrize(
+    ("how", "state"), [("drain", "starting"), ("stop", "stopped"), ("pause", "paused")], ids=["drain", "stop", "pause"]
+)
+def test_what_does_not_end_in_time_asks_a_person_and_goes_where_its_operator_wanted_it(how: str, state: str) -> None:
+    """Uncharged, with the step in the reason; one word is enough."""
+    with AgentHarness(Payer) as harness:
+        harness.advance(0.1)
+        getattr(harness, how)()
+        assert (stands(harness), RUNS) == (("parked", "reconcile", 1, 0), ["begun"])
+        for part in ("'pay'", "'main'", "pay(1000)", "2026-01-01", "ares agents reconcile a"):
+            assert part in harness.info.reason
+        assert harness._bench.manager.reconcile_agent("a", retry=True).state.value == state
+
+
+def test_after_a_crash_no_code_runs_until_a_person_has_spoken_and_its_word_is_the_result() -> None:
+    """The death is charged as any; that somebody is asked is not. The step does not run again."""
+    with AgentHarness(Payer) as harness:
+        harness.advance(0.1)
+        harness.crash()
+        with pytest.raises(AgentParkedError, match="'pay'"):
+            harness.restart()
+        assert (stands(harness), RUNS) == (("parked", "reconcile", 1, 1), ["begun"])
+        say(harness, done={"paid": "by hand"})
+        harness.run_until("agent.completed", timeout=120)
+        assert (harness.info.result, harness.info.charged, RUNS) == ({"paid": "by hand"}, 1, ["begun"])
+
+
+def test_a_step_that_did_not_happen_runs_again() -> None:
+    """Once more, and is recorded then."""
+    with AgentHarness(Payer, config={"seconds": 5}) as harness:
+        harness.advance(0.1)
+        harness.crash()
+        with pytest.raises(AgentParkedError):
+            harness.restart()
+        say(harness, retry=True)
+        harness.run_until("agent.completed", timeout=120)
+        assert (harness.info.result, RUNS) == ({"paid": True}, ["begun", "begun", "done"])
+
+
+def test_a_message_whose_step_timed_out_is_answered_with_what_the_person_says() -> None:
+    """Its caller is told so, and asks again with the same id: nothing of it is lost and nothing runs twice."""
+    with AgentHarness(Hurried) as harness:
+        with pytest.raises(AgentParkedError, match="msg:m1"):
+            harness.ask({"pay": 1}, message_id="m1", timeout=10)
+        assert (stands(harness), RUNS) == (("parked", "reconcile", 1, 0), ["begun"])
+        say(harness, done="by hand")
+        assert (harness.ask({"pay": 1}, message_id="m1"), RUNS) == ("by hand", ["begun"])
+
+
+def test_a_failure_beside_a_step_does_not_cut_it_off() -> None:
+    """It comes to its end first; then the agent dies of the failure as always."""
+    with AgentHarness(Careless, config={"seconds": 5}) as harness:
+        with pytest.raises(AgentFailedError, match="boom"):
+            harness.advance(7)
+        assert (stands(harness)[1:], RUNS) == (("crash", 0, 1), ["begun", "done"])
+
+
+def test_a_failure_beside_a_step_that_does_not_end_parks_and_is_told() -> None:
+    """Uncharged: first somebody has to say what became of the step."""
+    with AgentHarness(Careless) as harness:
+        harness.run_until("agent.parked", timeout=120)
+        assert (stands(harness), RUNS) == (("parked", "reconcile", 1, 0), ["begun"])
+        assert "then its code failed: ValueError" in harness.info.reason

@@ -12,7 +12,10 @@ from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.output import clean, in_units, output_option, print_facts, print_json, print_table, say, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ares_celery.model.event import Event
+    from ares_celery.model.step import StepIntent
 
 __all__ = ["LOOKING"]
 
@@ -71,14 +74,41 @@ def show(session: Session, agent_id: str, output: str) -> None:
     info = session.manager.get_agent_info(agent_id)
     if info is None:
         raise AgentNotFoundError(agent_id=agent_id)
-    if output == "json":
-        print_json(info)
-        return
     facts = info.model_dump()
+    open_steps = session.manager.checkpoints.intents(agent_id) if info.intents else ()
+    if output == "json":
+        print_json({**facts, "open_steps": [_intent(one) for one in open_steps]} if open_steps else info)
+        return
     left = seconds_left(info, store_time(session, [info]))
     if info.next_attempt is not None and left is not None:
         facts["next_attempt"] = f"{info.next_attempt.isoformat(timespec='milliseconds')} (in {left:.1f} s)"
-    print_facts(facts)
+    print_facts({**facts, **_open_facts(info.id, open_steps)})
+
+
+def _open_facts(agent_id: str, intents: Sequence[StepIntent]) -> dict[str, str]:
+    """Each step whose outcome is unknown: what was called, since when, and the command that settles it."""
+    from ares_celery.clock import to_datetime
+    from ares_celery.model.unsettled import call_of, how_to_settle
+
+    return {
+        f"open step {number}": f"{one.step} of execution {one.execution}: {call_of(one)}, since "
+        f"{to_datetime(one.time).isoformat(timespec='milliseconds')}, incarnation {one.incarnation}; "
+        f"`{how_to_settle(agent_id, one)} …`"
+        for number, one in enumerate(intents, 1)
+    }
+
+
+def _intent(one: StepIntent) -> dict[str, object]:
+    from ares_celery.clock import to_datetime
+
+    return {
+        "execution": one.execution,
+        "step": one.step,
+        "function": one.function,
+        "arguments": one.arguments,
+        "incarnation": one.incarnation,
+        "time": to_datetime(one.time),
+    }
 
 
 @click.command()

@@ -46,7 +46,7 @@ def _sentence(agent_id: AgentId, intent: StepIntent) -> str:
     )
 
 
-def how_to_settle(agent_id: AgentId, intent: StepIntent) -> str:
+def how_to_settle(agent_id: str, intent: StepIntent) -> str:
     """The command that settles a step, without the word on it."""
     names = f"--execution {shlex.quote(intent.execution)} --step {shlex.quote(intent.step)}"
     return f"ares agents reconcile {agent_id} {names}"

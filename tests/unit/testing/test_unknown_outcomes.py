@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from ares_celery import AgentContext, AgentFailedError, AgentParkedError, step
+from ares_celery import (
+    AgentContext,
+    AgentFailedError,
+    AgentNotFoundError,
+    AgentNotParkedError,
+    AgentParkedError,
+    InvalidSettingError,
+    StepIntentNotFoundError,
+    StepSettledError,
+    step,
+)
+from ares_celery.manager import CoreManager
 from ares_celery.testing import AgentHarness
 
 RUNS: list[str] = []
@@ -70,6 +81,15 @@ class Careless(Payer):
             raise ValueError("boom")
 
         await asyncio.gather(ctx.step("pay", pay, self.seconds), fail())
+
+
+class Twice(Payer):
+    """Pays two at once."""
+
+    @override
+    async def start(self, ctx: AgentContext) -> None:
+        both = await asyncio.gather(ctx.step("one", pay, self.seconds), ctx.step("two", pay, self.seconds))
+        await ctx.complete([bool(paid) for paid in both])
 
 
 def stands(harness: AgentHarness) -> tuple[str, str, int, int]:
@@ -170,3 +190,75 @@ def test_a_failure_beside_a_step_that_does_not_end_parks_and_is_told() -> None:
         harness.run_until("agent.parked", timeout=120)
         assert (stands(harness), RUNS) == (("parked", "reconcile", 1, 0), ["begun"])
         assert "then its code failed: ValueError" in harness.info.reason
+
+
+# -- what the Manager makes of a word ----------------------------------------------------------------------------------
+
+
+def parked_twice(harness: AgentHarness) -> CoreManager:
+    """Parked in the middle of two steps."""
+    harness.advance(0.1)
+    harness.crash()
+    with pytest.raises(AgentParkedError):
+        harness.restart()
+    return harness._bench.manager
+
+
+def test_where_several_steps_wait_for_a_word_the_one_that_is_meant_has_to_be_named() -> None:
+    """The error lists them; a step's name alone will do, the last one needs none, and then the agent goes on."""
+    with AgentHarness(Twice) as harness:
+        manager = parked_twice(harness)
+        with pytest.raises(
+            InvalidSettingError, match=r"'one' of execution 'main'.*'two' of execution 'main'"
+        ) as refused:
+            manager.reconcile_agent("a", done=True)
+        assert refused.value.open == [{"execution": "main", "step": "one"}, {"execution": "main", "step": "two"}]
+        assert manager.reconcile_agent("a", step="two", done={"paid": True}, actor="ann").intents == 1
+        assert stands(harness)[:3] == ("parked", "reconcile", 1)
+        with pytest.raises(StepSettledError, match="as done, by ann"):
+            manager.reconcile_agent("a", step="two", retry=True)
+        say(harness, done=None)
+        harness.run_until("agent.completed", timeout=60)
+        assert (harness.info.result, RUNS) == ([False, True], ["begun", "begun"])
+        told = [event.payload for event in harness.all_events if event.type == "step.reconciled"]
+        assert [(one["step"], one["outcome"], one["actor"]) for one in told] == [
+            ("two", "done", "ann"),
+            ("one", "done", "ann"),
+        ]
+        with pytest.raises(StepSettledError, match=r"'one'.* by ann"):
+            manager.reconcile_agent("a", retry=True)
+
+
+def test_a_repeated_word_acts_once_also_where_no_step_is_named() -> None:
+    """A task that comes twice: the second finds what the first has done, and not the step that is left."""
+    with AgentHarness(Twice) as harness:
+        manager = parked_twice(harness)
+        manager.reconcile_agent("a", step="one", retry=True, op="task-1")
+        assert manager.reconcile_agent("a", step="one", retry=True, op="task-1").intents == 1
+        manager.reconcile_agent("a", retry=True, op="task-2")
+        assert manager.reconcile_agent("a", retry=True, op="task-2").state.value == "starting"
+
+
+@pytest.mark.parametrize("said", [{}, {"done": 1, "retry": True}, {"retry": "yes"}, {"done": 1, "reason": 7}])
+def test_a_word_that_says_nothing_or_two_things_is_refused(said: dict[str, Any]) -> None:
+    """Nothing is settled by it."""
+    with AgentHarness(Payer) as harness:
+        manager = parked_twice(harness)
+        with pytest.raises(InvalidSettingError):
+            manager.reconcile_agent("a", **said)
+        assert stands(harness)[:3] == ("parked", "reconcile", 1)
+
+
+def test_nobody_has_a_word_where_none_is_asked_for() -> None:
+    """An unknown agent, one that runs, a step that there is not."""
+    with AgentHarness(Payer) as harness:
+        manager = harness._bench.manager
+        with pytest.raises(AgentNotFoundError):
+            manager.reconcile_agent("nobody", retry=True)
+        harness.advance(0.1)
+        with pytest.raises(AgentNotParkedError, match="is running"):
+            manager.reconcile_agent("a", step="pay", execution="main", retry=True)
+        parked_twice(harness)
+        for name in ({"step": "typo"}, {"execution": "typo"}, {"step": "typo", "execution": "main"}):
+            with pytest.raises(StepIntentNotFoundError, match="open are step 'pay'"):
+                manager.reconcile_agent("a", retry=True, **name)

@@ -173,8 +173,13 @@ class AsyncBody:
         return self._serving
 
     def _on_failed_message(self) -> None:
-        if self._main is not None:
-            self._main.cancel()
+        """Ends the agent's code; for a wait not before its steps are recorded that must not be repeated."""
+        if self._main is None or self._main.done():
+            return
+        if isinstance(self._serves.failure, WaitSignal) and self._incarnation.open_never:
+            self._loop.loop.call_later(LOOK_AT_STEPS, self._on_failed_message)
+            return
+        self._main.cancel()
 
     async def _live(self) -> End:
         try:

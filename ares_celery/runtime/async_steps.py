@@ -18,7 +18,7 @@ from ares_celery.model.event import NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import call_on_loop, on_thread
-from ares_celery.runtime.step_scope import MAIN, SCOPE, Opening, Scope, execution_of
+from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
 from ares_celery.runtime.steps import UNRECORDABLE, StepParts, Steps, merged_options, reset_scope
 from ares_celery.store.base import AsyncIncarnationStore
@@ -210,7 +210,17 @@ class AsyncSteps(Steps):
         return will_retry
 
     async def _once(self, work: Work) -> StepRecord:
-        """Runs what must not run twice: noted before, recorded after; cut off in between, a person has to look."""
+        """Runs what must not run twice: from before it is noted until it is recorded no wait unloads the agent."""
+        self._incarnation.open_never += 1
+        inside = NEVER.set(work.path)
+        try:
+            return await self._noted_once(work)
+        finally:
+            NEVER.reset(inside)
+            self._incarnation.open_never -= 1
+
+    async def _noted_once(self, work: Work) -> StepRecord:
+        """Noted before, recorded after; cut off in between, a person has to look."""
         intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
         agent_id, fence, store = self._agent_id, self._fence, self._store
         begun: Begun = await self._waits.persist(
@@ -221,11 +231,9 @@ class AsyncSteps(Steps):
         self._noted(begun)
         if begun.record is not None:
             return begun.record
-        self._incarnation.open_never += 1
         try:
             return await self._to_its_outcome(work)
         finally:
-            self._incarnation.open_never -= 1
             if not work.is_recorded:
                 self._lose(work)
 

@@ -14,6 +14,7 @@ from ares_celery.model.arguments import check_flags
 from ares_celery.model.waits import Approval, Waiting
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.context import BaseContext
+from ares_celery.runtime.stop_patience import LOOK_AT_STEPS
 from ares_celery.runtime.waits import (
     LONGEST_WAIT,
     LOOK,
@@ -21,6 +22,7 @@ from ares_celery.runtime.waits import (
     approval_of,
     asking_of,
     check_moment,
+    check_place,
     demand_yes,
     outcome_of,
     question_of,
@@ -44,6 +46,7 @@ class AsyncWaiting(BaseContext):
         """Waits until a moment has come, by the clock of Redis."""
         until = check_moment(t)
         check_flags(release_slot=release_slot)
+        check_place(release_slot=release_slot)
         await self._alive()
         now = await self._persist(self._store.server_time)
         sleeps = self._sleeps.begin(self._progress()) if release_slot else 0
@@ -138,9 +141,17 @@ class AsyncWaiting(BaseContext):
             await self._refuse(StopSignal())
 
     async def _leave(self, waiting: Waiting) -> NoReturn:
-        """Ends the incarnation in order; the next one begins when what it waits for is there."""
+        """Ends the incarnation in order; the next one begins when what it waits for is there.
+
+        A step that must not be repeated comes to its end first, whoever runs it: the signal may cut off what runs
+        beside the wait.
+        """
+        await asyncio.sleep(self._next_refusal())
+        while self._incarnation.open_never:
+            await self._wait_for_news(LOOK_AT_STEPS)
         self._incarnation.wait(waiting)
-        await self._refuse(WaitSignal())
+        # Nothing is awaited in between: no such step begins before the signal is on its way.
+        raise WaitSignal
 
     # -- the context's own --------------------------------------------------------------------------------------------
 

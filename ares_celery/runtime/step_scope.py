@@ -12,7 +12,7 @@ from ares_celery.ids import Instant, check_execution_id
 from ares_celery.model.step import StepRecord
 from ares_celery.store.steps import OpenExecution
 
-__all__ = ["MAIN", "MESSAGE", "SCOPE", "Opening", "Scope", "execution_of"]
+__all__ = ["MAIN", "MESSAGE", "NEVER", "SCOPE", "Opening", "Scope", "execution_of"]
 
 #: The execution of steps that belong to no other.
 MAIN: Final = "main"
@@ -141,3 +141,5 @@ class Scope:
 
 #: None: what the message at hand, or else ``main``, says.
 SCOPE: Final[ContextVar[Scope | None]] = ContextVar("ares_step_scope", default=None)
+#: The step around the code that must not be repeated; empty: there is none.
+NEVER: Final[ContextVar[str]] = ContextVar("ares_never_step", default="")

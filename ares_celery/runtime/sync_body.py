@@ -188,6 +188,9 @@ class SyncBody:
             problem = self._health.ask(self._clock.monotonic())
             if problem is not None:
                 self._report_ill(self._incarnation, problem, DeathCause.UNHEALTHY)
+        if self._incarnation.open_never:
+            # Inside of a step that must not be repeated nothing may end the incarnation, as a message might.
+            return
         self._in_message = True
         try:
             self._serving.serve()

@@ -16,7 +16,7 @@ from ares_celery.model.event import NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import ThreadCaller
-from ares_celery.runtime.step_scope import MAIN, SCOPE, Opening, Scope, execution_of
+from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
 from ares_celery.runtime.steps import UNRECORDABLE, StepParts, Steps, merged_options, reset_scope
 from ares_celery.store.base import Store
@@ -206,7 +206,17 @@ class SyncSteps(Steps):
         return will_retry
 
     def _once(self, work: Work) -> StepRecord:
-        """Runs what must not run twice: noted before, recorded after; cut off in between, a person has to look."""
+        """Runs what must not run twice: from before it is noted until it is recorded no wait unloads the agent."""
+        self._incarnation.open_never += 1
+        inside = NEVER.set(work.path)
+        try:
+            return self._noted_once(work)
+        finally:
+            NEVER.reset(inside)
+            self._incarnation.open_never -= 1
+
+    def _noted_once(self, work: Work) -> StepRecord:
+        """Noted before, recorded after; cut off in between, a person has to look."""
         intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
         agent_id, fence, store = self._agent_id, self._fence, self._store
         begun: Begun = self._waits.persist(lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op))
@@ -215,11 +225,9 @@ class SyncSteps(Steps):
         self._noted(begun)
         if begun.record is not None:
             return begun.record
-        self._incarnation.open_never += 1
         try:
             return self._to_its_outcome(work)
         finally:
-            self._incarnation.open_never -= 1
             if not work.is_recorded:
                 self._lose(work)
 

@@ -20,6 +20,7 @@ from ares_celery.runtime.waits import (
     approval_of,
     asking_of,
     check_moment,
+    check_place,
     demand_yes,
     outcome_of,
     question_of,
@@ -43,6 +44,7 @@ class SyncWaiting(BaseContext):
         """Waits until a moment has come, by the clock of Redis."""
         until = check_moment(t)
         check_flags(release_slot=release_slot)
+        check_place(release_slot=release_slot)
         self._alive()
         now = self._persist(self._store.server_time)
         sleeps = self._sleeps.begin(self._progress()) if release_slot else 0

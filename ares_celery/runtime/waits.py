@@ -15,7 +15,7 @@ from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import ApprovalWishes
-from ares_celery.runtime.step_scope import MAIN, SCOPE, execution_of
+from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, execution_of
 from ares_celery.store.interrupts import Decided, InterruptLook, Question
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "approval_of",
     "asking_of",
     "check_moment",
+    "check_place",
     "demand_yes",
     "outcome_of",
     "question_of",
@@ -57,6 +58,21 @@ def check_moment(t: object) -> Instant:
     return Instant(max(0, instant_from(t)))
 
 
+def check_place(*, release_slot: bool) -> None:
+    """Keeps a wait from ending the incarnation in the middle of a step whose outcome nobody would know then.
+
+    Raises:
+        InvalidSettingError: The slot would be given back inside of a step that must not be repeated.
+    """
+    around = NEVER.get()
+    if release_slot and around:
+        problem = (
+            f"step {around!r} is a never step: given back inside of it, nobody would know how it came out; wait "
+            "before the step, or without release_slot"
+        )
+        raise InvalidSettingError(field="release_slot", value="True", problem=problem)
+
+
 class Asking(NamedTuple):
     """A question before it is known which execution asks it."""
 
@@ -85,6 +101,7 @@ def asking_of(name: object, payload: object, timeout: object, release_slot: obje
         problem = "must be above 0; leave it out to wait as long as it takes"
         raise InvalidSettingError(field="timeout", value=as_shown(timeout), problem=problem)
     check_flags(release_slot=release_slot)
+    check_place(release_slot=bool(release_slot))
     return Asking(name, payload, limit, bool(release_slot))
 
 
@@ -116,7 +133,9 @@ class Wishes:
         found = self._asked.approval_wish(step) if self._asked is not None else None
         if found is None:
             return None
-        return Asking(f"step:{step.step_id}", found.payload, found.timeout, found.release_slot)
+        # A plug-in does not know what is around the step: inside of a never step the word is waited for in place.
+        leaves = found.release_slot and not NEVER.get()
+        return Asking(f"step:{step.step_id}", found.payload, found.timeout, leaves)
 
     def said(self, step: StepCall) -> object:
         """What people have said in this incarnation; None: they were not asked yet."""

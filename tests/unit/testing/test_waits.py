@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from ares_celery import AgentContext, AgentFailedError, Approval, InterruptResolvedError, SyncAgentContext
+from ares_celery import (
+    AgentContext,
+    AgentFailedError,
+    Approval,
+    InterruptResolvedError,
+    InvalidSettingError,
+    SyncAgentContext,
+)
 from ares_celery.model.agent import AgentState
 from ares_celery.testing import AgentHarness
 
@@ -269,3 +277,102 @@ def test_what_is_no_moment_is_refused(t: Any) -> None:
 
     with AgentHarness(Wrong) as harness, pytest.raises(AgentFailedError, match="zone"):
         harness.advance(1)
+
+
+class Beside:
+    """Runs a step that must not be repeated while something else gives the slot back."""
+
+    def __init__(self, agent_id: str, *, asks: str) -> None:
+        self.asks, self.ran, self.cut = asks, 0, 0
+
+    async def start(self, ctx: AgentContext) -> str:
+        if self.asks == "process":
+            value = await ctx.step.with_options(replay="never")("slow", self.slow, ctx)
+            await ctx.emit("went", {"of": value})
+            return value
+        async with asyncio.TaskGroup() as group:
+            step = group.create_task(ctx.step.with_options(replay="never")("slow", self.slow, ctx))
+            group.create_task(ctx.wait_for_approval("go", release_slot=True))
+        await ctx.emit("went", {"of": step.result()})
+        return step.result()
+
+    async def slow(self, ctx: AgentContext) -> str:
+        self.ran += 1
+        try:
+            await ctx.sleep(2)
+        except asyncio.CancelledError:
+            self.cut += 1
+            raise
+        return "slow"
+
+    async def process(self, ctx: AgentContext, message: object) -> str:
+        return str((await ctx.wait_for_approval("go", release_slot=True)).decision)
+
+
+@pytest.mark.parametrize("asks", ["process", "start"])
+def test_a_slot_is_given_back_when_the_never_step_beside_has_ended(asks: str) -> None:
+    """The step runs once and is recorded; nobody has to say how it came out."""
+    with AgentHarness(Beside, config={"asks": asks}) as harness:
+        if asks == "process":
+            harness.send({}, message_id="m1")
+        harness.advance(1)
+        assert harness.is_running, "the step is not over"
+        harness.advance(5)
+        assert (harness.agent.ran, harness.agent.cut) == (1, 0)
+        assert harness.is_waiting
+        harness.approve("go", "yes")
+        harness.advance(2)
+        assert [event.payload for event in harness.all_events if event.type == "went"][-1] == {"of": "slow"}
+        assert types(harness).count("step.started") == 1
+        assert harness.info.restarts == 0
+
+
+class Inside:
+    """Gives the slot back inside of a step that must not be repeated."""
+
+    def __init__(self, agent_id: str, *, how: str) -> None:
+        self.how, self.said = how, ""
+
+    async def start(self, ctx: AgentContext) -> str:
+        return await ctx.step.with_options(replay="never")("pay", self.pay, ctx)
+
+    async def pay(self, ctx: AgentContext) -> str:
+        try:
+            if self.how == "timer":
+                await ctx.sleep_until(BEGINNING + WEEK, release_slot=True)
+            else:
+                await ctx.wait_for_approval("pay", release_slot=True)
+        except InvalidSettingError as error:
+            self.said = str(error)
+        return "paid"
+
+
+class PlainInside:
+    """The same, plain."""
+
+    def __init__(self, agent_id: str, *, how: str) -> None:
+        self.how, self.said = how, ""
+
+    def start(self, ctx: SyncAgentContext) -> str:
+        return ctx.step.with_options(replay="never")("pay", self.pay, ctx)
+
+    def pay(self, ctx: SyncAgentContext) -> str:
+        try:
+            if self.how == "timer":
+                ctx.sleep_until(BEGINNING + WEEK, release_slot=True)
+            else:
+                ctx.wait_for_approval("pay", release_slot=True)
+        except InvalidSettingError as error:
+            self.said = str(error)
+        return "paid"
+
+
+@pytest.mark.parametrize("kind", [Inside, PlainInside])
+@pytest.mark.parametrize("how", ["timer", "approval"])
+def test_inside_a_never_step_the_slot_stays(kind: type[Any], how: str) -> None:
+    """The wait is refused by name, before anything is asked."""
+    with AgentHarness(kind, config={"how": how}) as harness:
+        harness.advance(1)
+        assert harness.info.result == "paid"
+        assert "step 'pay' is a never step" in harness.agent.said
+        assert "interrupt.created" not in types(harness)

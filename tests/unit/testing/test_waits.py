@@ -15,6 +15,7 @@ from ares_celery import (
     InterruptResolvedError,
     InvalidSettingError,
     SyncAgentContext,
+    agent,
 )
 from ares_celery.model.agent import AgentState
 from ares_celery.testing import AgentHarness
@@ -376,3 +377,81 @@ def test_inside_a_never_step_the_slot_stays(kind: type[Any], how: str) -> None:
         assert harness.info.result == "paid"
         assert "step 'pay' is a never step" in harness.agent.said
         assert "interrupt.created" not in types(harness)
+
+
+@agent("two-at-once", concurrency=2)
+class TwoAtOnce:
+    """One message gives the slot back; another is answered meanwhile, and start begins what must not be repeated."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.ran, self.cut = 0, 0
+
+    async def start(self, ctx: AgentContext) -> None:
+        await ctx.sleep(2)
+        # It does not look whether it should stop.
+        await ctx.step.with_options(replay="never")("late", self.late)
+        await ctx.emit("went")
+
+    async def late(self) -> str:
+        self.ran += 1
+        try:
+            await asyncio.sleep(3)
+        except asyncio.CancelledError:
+            self.cut += 1
+            raise
+        return "late"
+
+    async def process(self, ctx: AgentContext, message: dict[str, Any]) -> str:
+        if message["asks"]:
+            await asyncio.sleep(1)
+            return str((await ctx.wait_for_approval("go", release_slot=True)).decision)
+        await asyncio.sleep(3)
+        return "answered"
+
+
+def test_a_never_step_that_begins_after_a_wait_is_not_cut_off() -> None:
+    """Of several messages one waits, one is still answered: the step that start begins meanwhile is recorded."""
+    with AgentHarness(TwoAtOnce) as harness:
+        harness.send({"asks": True}, message_id="m1")
+        harness.send({"asks": False}, message_id="m2")
+        harness.advance(10)
+        assert (harness.agent.ran, harness.agent.cut) == (1, 0)
+        assert harness.is_waiting
+        assert types(harness).count("step.started") == 1
+        harness.approve("go", "yes")
+        harness.run_until("went", timeout=5)
+        assert harness.info.restarts == 0
+
+
+class PlainClerk:
+    """Sleeps in a step that must not be repeated; a message that comes meanwhile gives the slot back."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.ran = 0
+
+    def start(self, ctx: SyncAgentContext) -> None:
+        ctx.step.with_options(replay="never")("slow", self.slow, ctx)
+        ctx.emit("went")
+        while not ctx.stop_requested:
+            ctx.sleep(60)
+
+    def slow(self, ctx: SyncAgentContext) -> str:
+        self.ran += 1
+        for _ in range(3):
+            ctx.sleep(1)
+        return "slow"
+
+    def process(self, ctx: SyncAgentContext, message: object) -> str:
+        return str(ctx.wait_for_approval("go", release_slot=True).decision)
+
+
+def test_a_plain_agent_answers_no_message_inside_of_a_never_step() -> None:
+    """The message is answered after it, and gives the slot back then."""
+    with AgentHarness(PlainClerk) as harness:
+        harness.send({}, message_id="m1")
+        harness.advance(10)
+        assert harness.agent.ran == 1
+        assert harness.is_waiting
+        order = [kind for kind in types(harness) if kind in {"step.completed", "interrupt.created"}]
+        assert order[:2] == ["step.completed", "interrupt.created"]
+        assert types(harness).count("step.started") == 1

@@ -395,7 +395,7 @@ class TwoAtOnce:
     async def late(self) -> str:
         self.ran += 1
         try:
-            await asyncio.sleep(3)
+            await asyncio.sleep(3)  # on purpose: simulated time
         except asyncio.CancelledError:
             self.cut += 1
             raise
@@ -403,9 +403,9 @@ class TwoAtOnce:
 
     async def process(self, ctx: AgentContext, message: dict[str, Any]) -> str:
         if message["asks"]:
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # on purpose: simulated time
             return str((await ctx.wait_for_approval("go", release_slot=True)).decision)
-        await asyncio.sleep(3)
+        await asyncio.sleep(3)  # on purpose: simulated time
         return "answered"
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from ares_celery.agents.context import AgentContext, SyncAgentContext
 from ares_celery.agents.tools import tool
 from ares_celery.errors import AgentFailedError, StoreUnavailableError
 from ares_celery.ids import AgentId
@@ -255,3 +256,67 @@ def test_spawned_agents_open_no_allowance_of_their_own(redis_server: RedisServer
 
         wait_until(is_refused, "the refusal", timeout=3)
         runtime.until("p", "parked")
+
+
+class Grower:
+    """Spawns the child that a message names, or charges the tokens it says."""
+
+    def __init__(self, agent_id: str) -> None:
+        pass
+
+    async def process(self, ctx: AgentContext, message: str | int) -> object:
+        """Gives how many tokens it has spent."""
+        if isinstance(message, str):
+            await ctx.spawn(AgentSpec(id=message, type="grower"))
+            return None
+        await ctx.tool(look)()
+        return (await ctx.charge(tokens=message))["tokens"]
+
+
+class PlainGrower:
+    """The same, plain."""
+
+    def __init__(self, agent_id: str) -> None:
+        pass
+
+    def process(self, ctx: SyncAgentContext, message: str | int) -> object:
+        """As above."""
+        if isinstance(message, str):
+            ctx.spawn(AgentSpec(id=message, type="grower"))
+            return None
+        ctx.tool(look)()
+        return ctx.charge(tokens=message)["tokens"]
+
+
+@pytest.mark.parametrize("made", [Grower, PlainGrower], ids=["async", "plain"])
+@pytest.mark.pain("P40")
+def test_who_is_spawned_by_a_child_draws_on_the_budget_of_the_top(
+    made: type[Any], redis_server: RedisServer, namespace: str
+) -> None:
+    """However deep: what the last one spends is told to the first, and its budget holds them all."""
+    with Runtime(redis_server.url, namespace, hints=True, shards=16) as runtime:
+        runtime.manager.start()
+        runtime.register("grower", made)
+        runtime.manager.start_agent(AgentSpec(id="top", type="grower", budget={"tokens": 50}))
+        for parent, child in (("top", "middle"), ("middle", "leaf")):
+            runtime.until(parent, "running")
+            runtime.manager.process(parent, child, timeout=10)
+        runtime.until("leaf", "running")
+        assert runtime.manager.process("middle", 20, timeout=10) == 20
+        assert runtime.manager.process("leaf", 30, timeout=10) == 30
+        top = runtime.manager.get_agent_info("top")
+        assert top is not None
+        assert top.spent_below is not None
+        assert (top.spent_below["tokens"], top.spent["tokens"]) == (50, 0)
+        for agent_id in ("leaf", "top"):
+            wait_until(partial(_is_refused_for_top, runtime, agent_id), "the refusal", timeout=3)
+            info = runtime.until(agent_id, "parked")
+            assert (info.cause, info.charged, info.deaths) == ("budget", 0, {})
+
+
+def _is_refused_for_top(runtime: Runtime, agent_id: str) -> bool:
+    try:
+        runtime.manager.process(agent_id, 0, timeout=10)
+    except AgentFailedError as error:
+        return "the tokens of agent 'top' are used up (50 of 50)" in str(error)
+    return False

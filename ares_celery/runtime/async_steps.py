@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextvars import Token
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any
 
-from ares_celery.agents.steps import UNSET, Replay, StepOptions, Unset, options_of
+from ares_celery.agents.steps import StepOptions
 from ares_celery.agents.tools import Tool
 from ares_celery.background import start_detached
 from ares_celery.ids import Version
@@ -20,7 +20,7 @@ from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import call_on_loop, on_thread
 from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
-from ares_celery.runtime.steps import UNRECORDABLE, StepParts, Steps, merged_options, reset_scope
+from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
 from ares_celery.store.base import AsyncIncarnationStore
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
@@ -193,7 +193,7 @@ class AsyncSteps(Steps):
             attempt += 1
 
     async def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
-        record = await self._record(work, self._words.record_of(work, value, attempts))
+        record = await self._kept(work, value, attempts)
         if attempts > 1:
             await self._waits.say(self._words.said_recovered(work, attempts))
         return record
@@ -223,15 +223,16 @@ class AsyncSteps(Steps):
         """Noted before, recorded after; cut off in between, a person has to look."""
         intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
         agent_id, fence, store = self._agent_id, self._fence, self._store
+        seen = self._incarnation.last_version
         begun: Begun = await self._waits.persist(
-            lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op)
+            lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op, expected=seen)
         )
-        if begun.version is not None and self._is_heard:
-            await self._waits.tell(begun.version)
         self._noted(begun)
         if begun.record is not None:
             return begun.record
         try:
+            if begun.version is not None and self._is_heard:
+                await self._waits.tell(begun.version)
             return await self._to_its_outcome(work)
         finally:
             if not work.is_recorded:
@@ -245,7 +246,7 @@ class AsyncSteps(Steps):
                 await self._record(work, self._words.record_of_error(work, error), closes_intent=True)
             raise
         try:
-            return await self._record(work, self._words.record_of(work, value, 1), closes_intent=True)
+            return await self._kept(work, value, 1, closes_intent=True)
         except UNRECORDABLE as error:
             # It has run: that its result cannot be kept is what is known of it from now on.
             await self._record(work, self._words.record_of_error(work, error), closes_intent=True)
@@ -264,7 +265,7 @@ class AsyncSteps(Steps):
             failed = self._words.result(began, None, error)
             start_detached("step-hooks", lambda: hooks.after_step(seen, failed))
             raise
-        await on_thread(hooks.after_step, seen, self._words.result(began, value))
+        work.after = partial(hooks.after_step, seen, self._words.result(began, value))
         return value
 
     async def _called(self, work: Work) -> Any:  # noqa: ANN401 - as above
@@ -284,46 +285,37 @@ class AsyncSteps(Steps):
         finally:
             SCOPE.reset(outside)
 
+    async def _kept(self, work: Work, value: Any, attempts: int, *, closes_intent: bool = False) -> StepRecord:  # noqa: ANN401 - whatever was returned
+        """Records what the function gave, and then tells hooks: however long they take, it is done."""
+        try:
+            return await self._record(work, self._words.record_of(work, value, attempts), closes_intent=closes_intent)
+        finally:
+            after, work.after = work.after, None
+            if after is not None and work.is_recorded:
+                await on_thread(after)
+            elif after is not None:
+                start_detached("step-hooks", after)
+
     async def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
         op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
-        agent_id, fence, store = self._agent_id, self._fence, self._store
+        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.last_version
         recorded: Recorded = await self._waits.persist(
             lambda: store.record_step(
-                agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took
+                agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took, expected=seen
             )
         )
+        known = self._settled(work, recorded)
         if recorded.version is not None and self._is_heard:
             await self._waits.tell(recorded.version)
-        return self._settled(work, recorded)
+        return known
 
 
-class AsyncStepCaller:
+class AsyncStepCaller(StepCallers[AsyncSteps]):
     """Implements :class:`~ares_celery.agents.steps.StepCaller`."""
-
-    __slots__ = ("_changes", "_steps")
-
-    def __init__(self, steps: AsyncSteps, changes: dict[str, Any] | None = None) -> None:
-        self._steps = steps
-        self._changes = changes
-
-    def with_options(
-        self,
-        *,
-        replay: Replay | Unset = UNSET,
-        retries: int | Unset = UNSET,
-        timeout: timedelta | float | str | Unset | None = UNSET,
-        formerly: Iterable[str] | Unset = UNSET,
-    ) -> AsyncStepCaller:
-        """The same with other options than those of the function."""
-        given = {"replay": replay, "retries": retries, "timeout": timeout, "formerly": formerly}
-        return AsyncStepCaller(self._steps, merged_options(self._changes, given))
 
     async def __call__(self, step_id: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
         """Runs a step; see the protocol."""
-        options = options_of(function)
-        if self._changes:
-            options = options.changed(**self._changes)
-        return await self._steps.run(step_id, function, args, kwargs, options)
+        return await self._steps.run(step_id, function, args, kwargs, self._options(function))
 
 
 class AsyncExecution:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -57,9 +58,11 @@ class Work:
         began: When its first try began, monotonic.
         is_late: It did not return in time, which says nothing of what it did.
         is_recorded: The store knows what came of it.
+        after: Tells hooks that it has run, once it is recorded; None: nobody is to be told.
     """
 
     __slots__ = (
+        "after",
         "args",
         "began",
         "function",
@@ -95,6 +98,7 @@ class Work:
         self.began = 0.0
         self.is_late = False
         self.is_recorded = False
+        self.after: Callable[[], object] | None = None
 
     def place(self, opening: Opening, path: str, *, is_inner: bool) -> None:
         """Says which step it is."""
@@ -129,7 +133,22 @@ def digest_of_call(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any])
             f"name the call: ctx.tool({tool.name!r}).with_options(step_id=…)(…)"
         )
         raise ToolError(tool=tool.name, problem=problem) from error
+    if b"null" in data and _holds_no_number(given):
+        problem = (
+            "its arguments hold NaN or an infinity, which JSON cannot tell from null; "
+            f"name the call: ctx.tool({tool.name!r}).with_options(step_id=…)(…)"
+        )
+        raise ToolError(tool=tool.name, problem=problem)
     return sha256(data).hexdigest()[:16]
+
+
+def _holds_no_number(value: object) -> bool:
+    """NaN or an infinity is in it."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(map(_holds_no_number, cast("Mapping[object, object]", value).values()))
+    return isinstance(value, (list, tuple)) and any(map(_holds_no_number, cast("Sequence[object]", value)))
 
 
 @functools.lru_cache(maxsize=1_000)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
 from ares_celery.agents.secrets import SECRETS
-from ares_celery.agents.steps import DEFAULTS, KEY, StepOptions, Unset, takes_key
+from ares_celery.agents.steps import DEFAULTS, KEY, UNSET, Replay, StepOptions, Unset, options_of, takes_key
 from ares_celery.clock import Clock
 from ares_celery.errors import (
     BudgetExceededError,
@@ -38,7 +39,7 @@ from ares_celery.runtime.step_words import StepWords
 from ares_celery.runtime.step_work import Work
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
-__all__ = ["UNRECORDABLE", "StepParts", "Steps", "merged_options", "reset_scope"]
+__all__ = ["UNRECORDABLE", "StepCallers", "StepParts", "Steps", "merged_options", "reset_scope"]
 
 #: What is never tried again: the next try would come to the same.
 _HOPELESS: Final = (
@@ -57,6 +58,7 @@ _HOPELESS: Final = (
 #: What the store refuses of a result.
 UNRECORDABLE: Final = (SecretsHookError, StepLimitError, StepResultTooLargeError, UnserialisableError)
 _LONGEST_WAIT: Final = 30.0
+S = TypeVar("S", bound="Steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +323,32 @@ class Steps:
         work.opening.lose(work.path)
         self._incarnation.unsettled.append(f"{work.opening.id}: {work.path}")
         self._incarnation.ask("stop")
+
+
+class StepCallers(Generic[S]):
+    """What ``ctx.step`` is, but for the call: each colour adds it."""
+
+    __slots__ = ("_changes", "_steps")
+
+    def __init__(self, steps: S, changes: dict[str, Any] | None = None) -> None:
+        self._steps = steps
+        self._changes = changes
+
+    def with_options(
+        self,
+        *,
+        replay: Replay | Unset = UNSET,
+        retries: int | Unset = UNSET,
+        timeout: timedelta | float | str | Unset | None = UNSET,
+        formerly: Iterable[str] | Unset = UNSET,
+    ) -> Self:
+        """The same with other options than those of the function."""
+        given = {"replay": replay, "retries": retries, "timeout": timeout, "formerly": formerly}
+        return type(self)(self._steps, merged_options(self._changes, given))
+
+    def _options(self, function: Callable[..., Any]) -> StepOptions:
+        options = options_of(function)
+        return options.changed(**self._changes) if self._changes else options
 
 
 def _is_inner(scope: Scope | None) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import Token
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any
 
-from ares_celery.agents.steps import UNSET, Replay, StepOptions, Unset, options_of
+from ares_celery.agents.steps import StepOptions
 from ares_celery.agents.tools import Tool
 from ares_celery.ids import Version
 from ares_celery.model.event import NewEvent
@@ -18,7 +18,7 @@ from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import ThreadCaller
 from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
-from ares_celery.runtime.steps import UNRECORDABLE, StepParts, Steps, merged_options, reset_scope
+from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
 from ares_celery.store.base import Store
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
@@ -162,6 +162,7 @@ class SyncSteps(Steps):
                 self._end(work)
             return self._value(work, record)
         finally:
+            self._tell_hooks(work)
             self._free(work)
 
     def _demand_same(self, work: Work, record: StepRecord) -> None:
@@ -180,6 +181,7 @@ class SyncSteps(Steps):
             try:
                 value = self._attempt(work, attempt)
             except Exception as error:
+                self._tell_hooks(work)
                 if not self._goes_on(work, attempt, error):
                     raise
             else:
@@ -189,7 +191,7 @@ class SyncSteps(Steps):
             attempt += 1
 
     def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
-        record = self._record(work, self._words.record_of(work, value, attempts))
+        record = self._kept(work, value, attempts)
         if attempts > 1:
             self._waits.say(self._words.said_recovered(work, attempts))
         return record
@@ -219,13 +221,16 @@ class SyncSteps(Steps):
         """Noted before, recorded after; cut off in between, a person has to look."""
         intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
         agent_id, fence, store = self._agent_id, self._fence, self._store
-        begun: Begun = self._waits.persist(lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op))
-        if begun.version is not None and self._is_heard:
-            self._waits.tell(begun.version)
+        seen = self._incarnation.last_version
+        begun: Begun = self._waits.persist(
+            lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op, expected=seen)
+        )
         self._noted(begun)
         if begun.record is not None:
             return begun.record
         try:
+            if begun.version is not None and self._is_heard:
+                self._waits.tell(begun.version)
             return self._to_its_outcome(work)
         finally:
             if not work.is_recorded:
@@ -237,9 +242,10 @@ class SyncSteps(Steps):
         except BaseException as error:
             if is_outcome(error) and not work.is_late and not work.opening.has_lost(work.path):
                 self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+            self._tell_hooks(work)
             raise
         try:
-            return self._record(work, self._words.record_of(work, value, 1), closes_intent=True)
+            return self._kept(work, value, 1, closes_intent=True)
         except UNRECORDABLE as error:
             # It has run: that its result cannot be kept is what is known of it from now on.
             self._record(work, self._words.record_of_error(work, error), closes_intent=True)
@@ -254,9 +260,9 @@ class SyncSteps(Steps):
         try:
             value = self._called(work)
         except BaseException as error:
-            hooks.after_step(seen, self._words.result(began, None, error))
+            work.after = partial(hooks.after_step, seen, self._words.result(began, None, error))
             raise
-        hooks.after_step(seen, self._words.result(began, value))
+        work.after = partial(hooks.after_step, seen, self._words.result(began, value))
         return value
 
     def _called(self, work: Work) -> Any:  # noqa: ANN401 - as above
@@ -274,46 +280,40 @@ class SyncSteps(Steps):
         finally:
             SCOPE.reset(outside)
 
+    def _kept(self, work: Work, value: Any, attempts: int, *, closes_intent: bool = False) -> StepRecord:  # noqa: ANN401 - whatever was returned
+        """Records what the function gave, and then tells hooks."""
+        try:
+            return self._record(work, self._words.record_of(work, value, attempts), closes_intent=closes_intent)
+        finally:
+            self._tell_hooks(work)
+
+    @staticmethod
+    def _tell_hooks(work: Work) -> None:
+        """What has run is told once, behind its record: however long hooks take, it is done."""
+        after, work.after = work.after, None
+        if after is not None:
+            after()
+
     def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
         op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
-        agent_id, fence, store = self._agent_id, self._fence, self._store
+        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.last_version
         recorded: Recorded = self._waits.persist(
             lambda: store.record_step(
-                agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took
+                agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took, expected=seen
             )
         )
+        known = self._settled(work, recorded)
         if recorded.version is not None and self._is_heard:
             self._waits.tell(recorded.version)
-        return self._settled(work, recorded)
+        return known
 
 
-class SyncStepCaller:
+class SyncStepCaller(StepCallers[SyncSteps]):
     """Implements :class:`~ares_celery.agents.steps.StepCaller`."""
-
-    __slots__ = ("_changes", "_steps")
-
-    def __init__(self, steps: SyncSteps, changes: dict[str, Any] | None = None) -> None:
-        self._steps = steps
-        self._changes = changes
-
-    def with_options(
-        self,
-        *,
-        replay: Replay | Unset = UNSET,
-        retries: int | Unset = UNSET,
-        timeout: timedelta | float | str | Unset | None = UNSET,
-        formerly: Iterable[str] | Unset = UNSET,
-    ) -> SyncStepCaller:
-        """The same with other options than those of the function."""
-        given = {"replay": replay, "retries": retries, "timeout": timeout, "formerly": formerly}
-        return SyncStepCaller(self._steps, merged_options(self._changes, given))
 
     def __call__(self, step_id: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
         """Runs a step; see the protocol."""
-        options = options_of(function)
-        if self._changes:
-            options = options.changed(**self._changes)
-        return self._steps.run(step_id, function, args, kwargs, options)
+        return self._steps.run(step_id, function, args, kwargs, self._options(function))
 
 
 class SyncExecution:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.execution import Execution
 from ares_celery.model.step import RecordedSteps, StepIntent, StepRecord
 
-__all__ = ["AsyncStepStore", "Begun", "OpenExecution", "Recorded", "StepReader", "StepStore"]
+__all__ = ["NOT_SEEN", "AsyncStepStore", "Begun", "OpenExecution", "Recorded", "StepReader", "StepStore"]
+
+#: The version that is expected by whoever demands none.
+NOT_SEEN: Final = Version(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ class StepStore(StepReader, Protocol):
         closes_intent: bool = False,
         told: bool = True,
         took_ms: int = 0,
+        expected: Version = NOT_SEEN,
     ) -> Recorded:
         """Records what a step came to; one round trip. The first record of an id stands.
 
@@ -127,6 +131,8 @@ class StepStore(StepReader, Protocol):
             closes_intent: The step's intent has found its outcome.
             told: An event tells it, if ``step_events`` is on; failures and steps that are never repeated always are.
             took_ms: Milliseconds that the step took, for the event.
+            expected: The last version of the stream that the writer has seen. A smaller one in Redis means that the
+                store came back older: VersionConflictError with field ``rolled_back`` true.
 
         Raises:
             FencedError: The incarnation is over. ExecutionStateError: The execution is not running.
@@ -136,7 +142,16 @@ class StepStore(StepReader, Protocol):
         """
         ...
 
-    def record_intent(self, agent_id: AgentId, fence: str, execution_id: str, intent: StepIntent, *, op: str) -> Begun:
+    def record_intent(
+        self,
+        agent_id: AgentId,
+        fence: str,
+        execution_id: str,
+        intent: StepIntent,
+        *,
+        op: str,
+        expected: Version = NOT_SEEN,
+    ) -> Begun:
         """Notes that a step is begun which must not be repeated; one round trip, with the event ``step.started``.
 
         Raises:
@@ -180,12 +195,20 @@ class AsyncStepStore(Protocol):
         closes_intent: bool = False,
         told: bool = True,
         took_ms: int = 0,
+        expected: Version = NOT_SEEN,
     ) -> Recorded:
         """See :meth:`StepStore.record_step`."""
         ...
 
     async def record_intent(
-        self, agent_id: AgentId, fence: str, execution_id: str, intent: StepIntent, *, op: str
+        self,
+        agent_id: AgentId,
+        fence: str,
+        execution_id: str,
+        intent: StepIntent,
+        *,
+        op: str,
+        expected: Version = NOT_SEEN,
     ) -> Begun:
         """See :meth:`StepStore.record_intent`."""
         ...

@@ -23,6 +23,7 @@ from ares_celery.model.arguments import check_timeout
 from ares_celery.model.event import Event
 from ares_celery.model.message import Chunk
 from ares_celery.model.waits import InterruptInfo
+from ares_celery.runtime.messages import checked_ids
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import MemoryManager, SnapshotStore
 from ares_celery.testing.bench import ACTOR, Bench, spec_for, type_of, with_traceback
@@ -189,7 +190,7 @@ class AgentHarness(Children):
         Raises:
             AgentNotRunningError, AgentParkedError: It is in no state to get messages.
         """
-        sent = message_id or self._new_id()
+        sent = self._id(message_id)
         self._bench.store.send(self._bench.agent_id, message, message_id=sent, wants_reply=False)
         self._settle()
         return sent
@@ -206,7 +207,7 @@ class AgentHarness(Children):
             AgentFailedError: What its ``process`` raised. ProcessTimeoutError: No answer in time.
             AgentNotRunningError, AgentParkedError: It is in no state to get messages.
         """
-        asked, limit = message_id or self._new_id(), _seconds(timeout)
+        asked, limit = self._id(message_id), _seconds(timeout)
         bench = self._bench
         bench.store.send(bench.agent_id, message, message_id=asked, wants_reply=True)
         reply = self._run_for(lambda: bench.store.wait_reply(bench.agent_id, asked, timeout=0), limit)
@@ -234,7 +235,7 @@ class AgentHarness(Children):
             AgentFailedError: What the agent raised. ProcessTimeoutError: No piece in time.
             AgentNotRunningError, AgentParkedError: It is in no state to get messages.
         """
-        asked, limit = message_id or self._new_id(), _seconds(timeout)
+        asked, limit = self._id(message_id), _seconds(timeout)
         self._bench.store.send(self._bench.agent_id, message, message_id=asked, wants_reply=True, stream=True)
         return self._chunks(asked, limit)
 
@@ -284,9 +285,11 @@ class AgentHarness(Children):
         self._bench.drive(self.now + seconds, is_so)
         return found[0] if found else None
 
-    def _new_id(self) -> str:
-        self._asked += 1
-        return uuid.UUID(int=self._asked).hex
+    def _id(self, message_id: str) -> str:
+        """The id of a message, by the rules of a manager; without one, the same in every run of a test."""
+        if not message_id:
+            self._asked += 1
+        return checked_ids(self.agent_id, message_id or uuid.UUID(int=self._asked).hex)[1]
 
     def approve(
         self,

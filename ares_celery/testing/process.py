@@ -270,12 +270,21 @@ class _ProcessStore(NamingStore):
             lambda name: self._world.store.record_step(agent_id, fence, execution_id, record, op=name, **options),
         )
 
-    def record_intent(self, agent_id: AgentId, fence: str, execution_id: str, intent: StepIntent, *, op: str) -> Begun:
+    def record_intent(
+        self,
+        agent_id: AgentId,
+        fence: str,
+        execution_id: str,
+        intent: StepIntent,
+        *,
+        op: str,
+        **options: Any,  # noqa: ANN401 - those of the store
+    ) -> Begun:
         """Notes that a step is begun, in the same way."""
         return self._trapped(
             EventType.STEP_STARTED,
             op,
-            lambda name: self._world.store.record_intent(agent_id, fence, execution_id, intent, op=name),
+            lambda name: self._world.store.record_intent(agent_id, fence, execution_id, intent, op=name, **options),
         )
 
     def _trapped(self, kind: EventType, op: str, write: Callable[[str], T]) -> T:

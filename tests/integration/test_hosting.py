@@ -454,6 +454,69 @@ def test_messages_of_a_dead_incarnation_are_answered_by_the_next(runtime: Runtim
     assert runtime.manager.process("d", "x", timeout=8) == {"incarnation": 2}
 
 
+def roll_back(client: Any, namespace: str) -> None:
+    """As a crash would: the last events of agent c and their count are as they were before."""
+    (stream,) = client.keys(f"*{namespace}*:events:c")
+    (record,) = client.keys(f"*{namespace}*:agent:c")
+    client.execute_command(
+        "EVAL",
+        "local v = redis.call('HGET', KEYS[2], 'version') "
+        "for n = v - 2, v + 100 do redis.call('XDEL', KEYS[1], string.format('%.0f-0', n)) end "
+        "redis.call('XSETID', KEYS[1], string.format('%.0f-0', v - 3)) "
+        "return redis.call('HSET', KEYS[2], 'version', string.format('%.0f', v - 3))",
+        2,
+        stream,
+        record,
+    )
+
+
+class Stepping:
+    """Async: makes steps, and appends nothing."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def start(self, ctx: AgentContext) -> None:
+        n = 0
+        while not ctx.stop_requested:
+            await ctx.step(f"s{ctx.incarnation}:{n}", str, n)
+            n += 1
+            await ctx.sleep(0.02)
+
+
+class PlainStepping:
+    """Plain: makes steps that must not be repeated, and appends nothing."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def start(self, ctx: SyncAgentContext) -> None:
+        never, n = ctx.step.with_options(replay="never"), 0
+        while not ctx.stop_requested:
+            never(f"s{ctx.incarnation}:{n}", str, n)
+            n += 1
+            ctx.sleep(0.02)
+
+
+@pytest.mark.parametrize("factory", [Stepping, PlainStepping])
+def test_an_agent_that_only_makes_steps_notices_it_too(
+    make_redis_server: Callable[..., RedisServer], namespace: str, factory: type[Any]
+) -> None:
+    """A step is acknowledged as an event is; one that was lost with others is not simply followed by the next."""
+    server = make_redis_server(appendonly=False)
+    with Runtime(server.url, namespace, snapshot_interval="1h") as runtime:
+        runtime.manager.start()
+        runtime.register("stepping", factory)
+        runtime.manager.start_agent(AgentSpec(id="c", type="stepping"), wait="running")
+        wait_until(lambda: len(runtime.events("c")) > 8)
+        roll_back(server.client(), namespace)
+
+        info = runtime.until("c", "running", incarnation=2)
+
+        assert (info.charged, info.restarts, info.intents) == (0, 0, 0)
+        assert "store.rolled_back" in runtime.types("c")
+
+
 def test_a_store_that_comes_back_older_restarts_the_agent_uncharged(
     make_redis_server: Callable[..., RedisServer], namespace: str
 ) -> None:
@@ -464,20 +527,7 @@ def test_a_store_that_comes_back_older_restarts_the_agent_uncharged(
         runtime.register("counter", Counter)
         runtime.manager.start_agent(AgentSpec(id="c", type="counter"), wait="running")
         wait_until(lambda: fold(runtime, "c") > 5)
-        client: Any = server.client()
-        (stream,) = client.keys(f"*{namespace}*:events:c")
-        (record,) = client.keys(f"*{namespace}*:agent:c")
-        # As a crash would: the last events and their count are as they were before.
-        client.execute_command(
-            "EVAL",
-            "local v = redis.call('HGET', KEYS[2], 'version') "
-            "for n = v - 2, v + 100 do redis.call('XDEL', KEYS[1], string.format('%.0f-0', n)) end "
-            "redis.call('XSETID', KEYS[1], string.format('%.0f-0', v - 3)) "
-            "return redis.call('HSET', KEYS[2], 'version', string.format('%.0f', v - 3))",
-            2,
-            stream,
-            record,
-        )
+        roll_back(server.client(), namespace)
 
         info = runtime.until("c", "running", incarnation=2)
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from ares_celery.model.agent import AgentSpec
 from ares_celery.plugins.basic_recovery import BasicRecoveryPlugin
@@ -124,6 +125,27 @@ def test_a_hook_that_raises_stops_neither_later_hooks_nor_the_step_and_its_error
     assert "bad" in str(error)
     assert "a hook's own" in str(error)
     assert len(good.before) == 3
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_hook_hears_that_a_step_has_run_when_it_is_recorded(runtime: Runtime, bus: PluginBus, kind: str) -> None:
+    """However long it takes: a death meanwhile repeats nothing, and leaves no outcome unknown."""
+    recorded: list[tuple[int, list[str]]] = []
+
+    class Looking(Hook):
+        """Looks at what the store knows."""
+
+        @override
+        def after_step(self, step: StepCall, result: StepResult) -> None:
+            """The try that succeeded is told last."""
+            known = runtime.store.checkpoints.steps(step.agent_id, step.execution)
+            recorded.append((step.attempt, [one.id for one in known]))
+
+    bus.register_hook("looking", Looking())
+    runtime.manager.start_agent(AgentSpec(id="a", type=kind))
+    assert runtime.manager.process("a", "charge", timeout=10, message_id="m-1") == "charge done"
+    wait_until(lambda: len(recorded) == 2, "both tries to be told")
+    assert (2, ["charge"]) in recorded
 
 
 @pytest.mark.spec(133)

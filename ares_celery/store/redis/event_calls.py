@@ -14,7 +14,7 @@ from ares_celery.model.fork import ForkOrigin
 from ares_celery.store.redis import feed_calls
 from ares_celery.store.redis.call import Call, Word
 from ares_celery.store.redis.keys import Keys
-from ares_celery.store.redis.replies import as_texts, fenced, unknown_reply
+from ares_celery.store.redis.replies import as_texts, fenced, rolled_back, unknown_reply
 from ares_celery.store.redis.stored_events import EncodedEvent, decode_entry
 
 __all__ = [
@@ -94,13 +94,7 @@ def _parse_batch(append: Append, reply: Sequence[Any]) -> tuple[Event, ...]:
         case [b"fenced"]:
             raise fenced(append.agent_id, append.fence)
         case [b"rolled back", version]:
-            raise VersionConflictError(
-                subject=f"agent {append.agent_id!r}",
-                actual=int(version),
-                expected=append.expected,
-                agent_id=append.agent_id,
-                rolled_back=True,
-            )
+            raise rolled_back(append.agent_id, actual=int(version), expected=append.expected)
         case _:
             raise unknown_reply("append_batch", reply)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
-from ares_celery.errors import AresError, FencedError
-from ares_celery.ids import AgentId, Epoch, Instant
+from ares_celery.errors import AresError, FencedError, VersionConflictError
+from ares_celery.ids import AgentId, Epoch, Instant, Version
 
-__all__ = ["as_it_is", "as_texts", "entry_fields", "epoch_of", "fenced", "instant", "unknown_reply"]
+__all__ = ["as_it_is", "as_texts", "entry_fields", "epoch_of", "fenced", "instant", "rolled_back", "unknown_reply"]
 
 
 def as_it_is(reply: Any) -> Any:  # noqa: ANN401 - what the driver gave
@@ -39,6 +39,13 @@ def instant(reply: bytes | None) -> Instant:
 def fenced(agent_id: str, fence: str) -> FencedError:
     """The error for the holder of a fence whose incarnation is over."""
     return FencedError(agent_id=agent_id, epoch=fence.partition("|")[0])
+
+
+def rolled_back(agent_id: str, *, actual: int, expected: Version) -> VersionConflictError:
+    """The error for a writer that has seen more than the store has: it came back older, after a crash or a failover."""
+    return VersionConflictError(
+        subject=f"agent {agent_id!r}", actual=actual, expected=expected, agent_id=agent_id, rolled_back=True
+    )
 
 
 @lru_cache(maxsize=10_000)  # one for each agent that this process hosts

@@ -33,10 +33,10 @@ from ares_celery.store.redis.event_calls import FEED_LENGTH
 from ares_celery.store.redis.json_values import JSON_ERRORS, unserialisable
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.records import safe_text
-from ares_celery.store.redis.replies import epoch_of, fenced, instant, unknown_reply
+from ares_celery.store.redis.replies import epoch_of, fenced, instant, rolled_back, unknown_reply
 from ares_celery.store.redis.stored_events import encode_own
 from ares_celery.store.redis.stored_executions import FIELDS
-from ares_celery.store.steps import Begun, Recorded
+from ares_celery.store.steps import NOT_SEEN, Begun, Recorded
 
 __all__ = [
     "EncodedIntent",
@@ -172,6 +172,8 @@ class Holder(msgspec.Struct, frozen=True):
     agent_id: AgentId
     fence: str
     execution_id: str
+    #: The last version of the stream that it has seen.
+    expected: Version = NOT_SEEN
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -299,6 +301,7 @@ def record_step(keys: Keys, *, holder: Holder, step: EncodedStep, closes_intent:
             event.type if event else "",
             FEED_LENGTH,
             intent_field(holder.execution_id, step_id) if closes_intent else "",
+            holder.expected,
         ),
     )
 
@@ -332,6 +335,7 @@ def record_intent(keys: Keys, *, holder: Holder, intent: EncodedIntent) -> Call[
             intent.event.data,
             intent.event.type,
             FEED_LENGTH,
+            holder.expected,
         ),
     )
 
@@ -357,6 +361,8 @@ def _refusal(script: str, holder: Holder, step_id: str, reply: Sequence[Any]) ->
     match reply:
         case [b"fenced"]:
             return fenced(holder.agent_id, holder.fence)
+        case [b"rolled back", version]:
+            return rolled_back(holder.agent_id, actual=int(version), expected=holder.expected)
         case [b"state", state]:
             return ExecutionStateError(
                 **whose,

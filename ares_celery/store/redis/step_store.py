@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ares_celery.ids import AgentId, check_agent_id, check_execution_id, check_step_id
+from ares_celery.ids import AgentId, Version, check_agent_id, check_execution_id, check_step_id
 from ares_celery.model.execution import Execution
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.store.redis import step_calls
@@ -12,7 +12,7 @@ from ares_celery.store.redis.client import AsyncRedisClient
 from ares_celery.store.redis.execution_flows import closing, opening, reading, run_flow, run_flow_async
 from ares_celery.store.redis.replies import epoch_of
 from ares_celery.store.redis.step_calls import Holder
-from ares_celery.store.steps import Begun, OpenExecution, Recorded
+from ares_celery.store.steps import NOT_SEEN, Begun, OpenExecution, Recorded
 
 __all__ = ["AsyncRedisStepStore", "RedisStepReader", "RedisStepStore"]
 
@@ -39,9 +39,9 @@ def _begin(bound: Bound, holder: Holder, intent: StepIntent, op: str) -> Call[Be
     return step_calls.record_intent(bound.keys, holder=holder, intent=encoded)
 
 
-def _holder(agent_id: AgentId, fence: str, execution_id: str) -> Holder:
+def _holder(agent_id: AgentId, fence: str, execution_id: str, expected: Version) -> Holder:
     epoch_of(agent_id, fence)
-    return Holder(agent_id, fence, execution_id)
+    return Holder(agent_id, fence, execution_id, expected)
 
 
 class RedisStepReader(Part):
@@ -80,11 +80,12 @@ class RedisStepStore(RedisStepReader):
         closes_intent: bool = False,
         told: bool = True,
         took_ms: int = 0,
+        expected: Version = NOT_SEEN,
     ) -> Recorded:
         """Records what a step came to; one round trip."""
         call = _record(
             self._bound,
-            _holder(agent_id, fence, execution_id),
+            _holder(agent_id, fence, execution_id, expected),
             record,
             op=op,
             closes_intent=closes_intent,
@@ -93,9 +94,18 @@ class RedisStepStore(RedisStepReader):
         )
         return self._bound.client.run(call)
 
-    def record_intent(self, agent_id: AgentId, fence: str, execution_id: str, intent: StepIntent, *, op: str) -> Begun:
+    def record_intent(
+        self,
+        agent_id: AgentId,
+        fence: str,
+        execution_id: str,
+        intent: StepIntent,
+        *,
+        op: str,
+        expected: Version = NOT_SEEN,
+    ) -> Begun:
         """Notes that a step is begun which must not be repeated; one round trip."""
-        return self._bound.client.run(_begin(self._bound, _holder(agent_id, fence, execution_id), intent, op))
+        return self._bound.client.run(_begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op))
 
     def close_steps(
         self, agent_id: AgentId, execution_id: str, *, fence: str, op: str, completed: bool
@@ -132,11 +142,12 @@ class AsyncRedisStepStore:
         closes_intent: bool = False,
         told: bool = True,
         took_ms: int = 0,
+        expected: Version = NOT_SEEN,
     ) -> Recorded:
         """Records what a step came to; one round trip."""
         call = _record(
             self._bound,
-            _holder(agent_id, fence, execution_id),
+            _holder(agent_id, fence, execution_id, expected),
             record,
             op=op,
             closes_intent=closes_intent,
@@ -146,10 +157,17 @@ class AsyncRedisStepStore:
         return await self._client.run(call)
 
     async def record_intent(
-        self, agent_id: AgentId, fence: str, execution_id: str, intent: StepIntent, *, op: str
+        self,
+        agent_id: AgentId,
+        fence: str,
+        execution_id: str,
+        intent: StepIntent,
+        *,
+        op: str,
+        expected: Version = NOT_SEEN,
     ) -> Begun:
         """Notes that a step is begun which must not be repeated; one round trip."""
-        return await self._client.run(_begin(self._bound, _holder(agent_id, fence, execution_id), intent, op))
+        return await self._client.run(_begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op))
 
     async def close_steps(
         self, agent_id: AgentId, execution_id: str, *, fence: str, op: str, completed: bool

@@ -25,8 +25,9 @@ from ares_celery.errors import (
     StoreUnavailableError,
     UnreadableCheckpointError,
     UnserialisableError,
+    VersionConflictError,
 )
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Version
 from ares_celery.model.command import Die, MarkRunning
 from ares_celery.model.execution import Acquire, Create, Execution, ExecutionState, Fail, RetryPolicy, Save, Start
 from ares_celery.model.message import DeadReason
@@ -273,6 +274,26 @@ def test_a_fenced_incarnation_records_nothing(store: RedisStore, steps: Steps) -
     assert (store.checkpoints.steps(AGENT, "e1"), store.checkpoints.intents(AGENT)) == ((), ())
     assert (store.events.stream_version(AGENT), record_of(store).intents) == (version, 0)
     assert steps.open(new).execution.fence == new, "also when nobody has given it back"
+
+
+def test_a_store_that_came_back_older_is_noticed(store: RedisStore, raw: redis.Redis, steps: Steps) -> None:
+    """It holds less than the writer has seen acknowledged: nothing is written, and the writer learns it."""
+    fence = run(store)
+    steps.open(fence)
+    seen = append(store, fence, 1, 2, expected=store.events.stream_version(AGENT))[-1]
+    raw.hset(keys_of(store).agent(AGENT), mapping={"version": str(seen - 1)})
+    twin: Any = steps.twin if isinstance(steps, OfALoop) else store
+    wait: Callable[[Any], Any] = steps.run if isinstance(steps, OfALoop) else lambda answer: answer
+    writes: list[tuple[Any, Any]] = [(twin.record_step, step()), (twin.record_intent, intent())]
+    for write, what in writes:
+        for expected in (Version(seen), Version(seen + 1)):
+            with pytest.raises(VersionConflictError) as conflict:
+                wait(write(AGENT, fence, "e1", what, op=uuid4().hex, expected=expected))
+            assert (conflict.value.rolled_back, conflict.value.actual) == (True, seen - 1)
+    assert (store.checkpoints.steps(AGENT, "e1"), store.checkpoints.intents(AGENT)) == ((), ())
+    raw.hset(keys_of(store).agent(AGENT), mapping={"version": str(seen)})
+    written = wait(twin.record_step(AGENT, fence, "e1", step(), op="r", expected=Version(seen)))
+    assert written.version == seen + 1
 
 
 def test_steps_are_of_a_running_execution_that_was_opened(store: RedisStore, steps: Steps) -> None:

@@ -13,12 +13,16 @@
 -- ARGV[7] its type
 -- ARGV[8] most entries of the feed
 -- ARGV[9] field of KEYS[5] that this closes, empty: none
+-- ARGV[10] version of the stream that the writer has seen: a smaller one here means that the store came back older
 -- Reply: {'done', version or empty, steps spent, number of the record, now}, {'recorded', what is there, steps spent},
---        {'fenced'}, {'state', the execution's, or empty} or {'full'}.
+--        {'fenced'}, {'rolled back', version}, {'state', the execution's, or empty} or {'full'}.
 
 local record = redis.call('HMGET', KEYS[1], 'fence', 'version', 'spent_steps')
 if record[1] ~= ARGV[1] then
   return {'fenced'}
+end
+if tonumber(record[2] or '0') < tonumber(ARGV[10]) then
+  return {'rolled back', record[2] or '0'}
 end
 local stored = redis.call('HMGET', KEYS[2], 'fence', 'state', 'steps', ARGV[2])
 if stored[1] ~= ARGV[1] or stored[2] ~= 'running' then

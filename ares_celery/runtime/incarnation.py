@@ -63,6 +63,7 @@ class Incarnation:
         "judge",
         "last_version",
         "listener",
+        "no_never_after",
         "observed",
         "open_never",
         "origin",
@@ -117,6 +118,8 @@ class Incarnation:
         self.doing: tuple[str, float] | None = None
         #: Steps that must not run twice and run now: an end in order waits for them.
         self.open_never = 0
+        #: When, monotonic, its code's time to end is over: then no step begins that must not be cut off.
+        self.no_never_after: float | None = None
         #: Such steps that this incarnation has begun, and whose outcome nobody knows: a person has to settle them.
         self.unsettled: list[str] = []
         #: The store came back older than what this incarnation has seen: it must begin again from what is there.

@@ -34,7 +34,7 @@ from ares_celery.model.step import StepRecord
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import StepHooks
-from ares_celery.runtime.step_scope import MAIN, MESSAGE, SCOPE, Opening, Scope, execution_of
+from ares_celery.runtime.step_scope import MAIN, MESSAGE, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_words import StepWords
 from ares_celery.runtime.step_work import Work
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
@@ -267,6 +267,12 @@ class Steps:
             # Begun anew when a completed agent is started again: those are other steps.
             parts.append(work.opening.created_at)
         return sha256(msgspec.json.encode(parts)).hexdigest()[:40]
+
+    @property
+    def _is_too_late(self) -> bool:
+        """The agent was asked to end and the time of its code is over; inside of a step that goes on, one more may."""
+        after = self._incarnation.no_never_after
+        return after is not None and self._clock.monotonic() > after and not NEVER.get()
 
     # -- running it ---------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ class StopPatience:
     """Counts from the moment at which an incarnation was asked to end.
 
     Code that does not yield is cut off well before the limit, so that its snapshot and release fit in. A ``never`` step
-    that is cut off costs a person's time, so it may use nearly all of it.
+    that is cut off costs a person's time, so it may use nearly all of it. No new one is begun then: code that makes one
+    after the other would else always be cut off in the middle of one.
 
     Args:
         incarnation: Which one.
@@ -45,6 +46,7 @@ class StopPatience:
         """It was asked to end just now; again: no effect."""
         if self._asked_at is None:
             self._asked_at = self._clock.monotonic()
+            self._incarnation.no_never_after = self._asked_at + self.own_part
 
     @property
     def is_over(self) -> bool:

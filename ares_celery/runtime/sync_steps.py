@@ -209,6 +209,8 @@ class SyncSteps(Steps):
 
     def _once(self, work: Work) -> StepRecord:
         """Runs what must not run twice: from before it is noted until it is recorded no wait unloads the agent."""
+        if self._is_too_late:
+            self._waits.pause(0)
         self._incarnation.open_never += 1
         inside = NEVER.set(work.path)
         try:

@@ -207,3 +207,27 @@ def test_a_process_that_is_frozen_inside_a_step_and_wakes_up_fenced(
     fleet.until(never.id, "completed", timeout=30)
     never.check(2, 1)
     assert never.settled == 1
+
+
+@pytest.mark.pain("P39")
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_a_worker_that_is_told_to_end_waits_for_what_must_not_run_twice(
+    make_fleet: Callable[..., Fleet], tmp_path: Path, pool: str
+) -> None:
+    """In the middle of a step, with another worker at hand: it is recorded, nothing is repeated, unknown or charged."""
+    # Its code may go on for 1.4 s, and makes such a step after the other: it ends between two of them.
+    fleet = make_fleet(AGENT_STOP_TIMEOUT="2s", DRAIN_TIMEOUT="20s")
+    workers = {name: fleet.worker(name, pool=pool, slots=2, env=MODULES) for name in ("one", "two")}
+    journal = Journal(tmp_path / "journal")
+    config = {"journal": str(journal.path), "replay": "never", "steps": 6, "pause": 0.5}
+    fleet.manager.start_agent(AgentSpec(id="a", type="stepper", config=config))
+    fleet.wait(lambda: journal.begins()[0], "the first step to begin")
+    host, _, _ = (fleet.info("a").worker or "").partition("@")
+
+    assert workers[host].terminate() == 0
+
+    info = fleet.until("a", "completed", timeout=20)
+    assert (journal.effects(), journal.begins()) == (Counter(range(6)), Counter(range(6)))
+    assert (info.incarnation, info.restarts, info.charged, info.intents) == (2, 0, 0, 0)
+    assert [event.payload["reason"] for event in fleet.events("a", "agent.stopped")] == ["drain"]
+    assert not fleet.events("a", "agent.parked")

@@ -179,6 +179,11 @@ def _not_found(
     if interrupt_id and found is not None:
         told = f"agent {agent_id!r} asks {name!r} under another id now, {found.id}; look at it before you decide"
         return InterruptNotFoundError(fields, interrupt_id=found.id, message=told)
+    if not names:
+        nothing = (
+            f"agent {agent_id!r} has asked nothing named {name!r} that is to be decided, and asks nothing else now"
+        )
+        return InterruptNotFoundError(fields, message=nothing)
     return InterruptNotFoundError(fields)
 
 

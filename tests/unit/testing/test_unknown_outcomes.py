@@ -92,6 +92,31 @@ class Twice(Payer):
         await ctx.complete([bool(paid) for paid in both])
 
 
+class Tireless(Payer):
+    """Pays one after the other, and looks at nothing."""
+
+    @override
+    async def start(self, ctx: AgentContext) -> None:
+        async with ctx.execution("work"):
+            for number in range(12):
+                await ctx.step(f"pay:{number}", pay, self.seconds)
+        await ctx.complete("done")
+
+
+class Served(Payer):
+    """The same, when it is asked."""
+
+    @override
+    async def start(self, ctx: AgentContext) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(3600)
+
+    async def process(self, ctx: AgentContext, message: object) -> object:
+        for number in range(12):
+            await ctx.step(f"pay:{number}", pay, self.seconds)
+        return "done"
+
+
 def stands(harness: AgentHarness) -> tuple[str, str, int, int]:
     """State, cause, open steps, charged deaths."""
     info = harness.info
@@ -115,6 +140,22 @@ def test_a_drain_waits_for_a_step_that_must_not_run_twice(seconds: float) -> Non
         harness.restart()
         harness.run_until("agent.completed", timeout=120)
         assert (harness.info.result, RUNS) == ({"paid": True}, ["begun", "done"])
+
+
+@pytest.mark.parametrize("agent", [Tireless, Served])
+def test_code_that_makes_one_step_after_the_other_ends_between_two_of_them(agent: type[Payer]) -> None:
+    """No new one is begun when its own time (7 s) is over, or one would be cut off in the middle."""
+    with AgentHarness(agent, config={"seconds": 2}) as harness:
+        harness.send("all", message_id="m-1")
+        harness.advance(1)
+        harness.drain()
+        assert stands(harness) == ("starting", "", 0, 0)
+        begun = RUNS.count("begun")
+        assert 0 < begun == RUNS.count("done") <= 5
+        harness.restart()
+        harness.advance(60)
+        assert (RUNS.count("begun"), RUNS.count("done")) == (12, 12)
+        assert stands(harness)[1:] == ("", 0, 0)
 
 
 @pytest.mark.parametrize("how", ["stop", "pause"])

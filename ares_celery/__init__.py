@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         ExecutionLimitError,
         ExecutionNotFoundError,
         ExecutionStateError,
+        FaultLimitError,
         FencedError,
         FencedSignal,
         ForkVersionError,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
         MailboxFullError,
         MCPConnectionLostError,
         MCPServerError,
+        MemoryCorruptedError,
         MessageIdReusedError,
         MessageNotFoundError,
         MessagePoisonedError,
@@ -161,6 +163,7 @@ if TYPE_CHECKING:
     )
     from ares_celery.model.execution import Execution, ExecutionState, RetryPolicy
     from ares_celery.model.failure import Failure
+    from ares_celery.model.fault import LLM_ERRORS, Fault, FaultKind
     from ares_celery.model.group import GroupInfo, Strategy
     from ares_celery.model.introspection import Activity, RuntimeSnapshot
     from ares_celery.model.message import Chunk, DeadLetter, DeadReason, MessageKind, StreamResult
@@ -250,9 +253,12 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "DeadLetter",
     "DeadReason",
     "Desired",
+    "Fault",
+    "FaultKind",
     "GroupInfo",
     "InterruptInfo",
     "InterruptState",
+    "LLM_ERRORS",
     "LocalManager",
     "Manager",
     "MessageKind",
@@ -350,6 +356,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "ExecutionLimitError",
     "ExecutionNotFoundError",
     "ExecutionStateError",
+    "FaultLimitError",
     "FencedError",
     "ForkVersionError",
     "GroupNotFoundError",
@@ -369,6 +376,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "MCPConnectionLostError",
     "MCPServerError",
     "MailboxFullError",
+    "MemoryCorruptedError",
     "MessageIdReusedError",
     "MessageNotFoundError",
     "MessagePoisonedError",
@@ -476,6 +484,7 @@ _HOMES: Final = {
     "ares_celery.model.introspection": ("Activity", "RuntimeSnapshot"),
     "ares_celery.model.message": ("Chunk", "DeadLetter", "DeadReason", "MessageKind", "StreamResult"),
     "ares_celery.model.failure": ("Failure",),
+    "ares_celery.model.fault": ("LLM_ERRORS", "Fault", "FaultKind"),
     "ares_celery.model.group": ("GroupInfo", "Strategy"),
     "ares_celery.model.snapshot": ("Snapshot",),
     "ares_celery.model.stats": ("RuntimeStats",),

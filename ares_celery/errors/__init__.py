@@ -36,6 +36,7 @@ from ares_celery.errors.executions import (
     UnreadableCheckpointError,
 )
 from ares_celery.errors.family import ChildLimitError
+from ares_celery.errors.faults import FaultLimitError, MemoryCorruptedError
 from ares_celery.errors.forks import AgentForkingError, ForkVersionError
 from ares_celery.errors.messages import (
     MailboxFullError,
@@ -123,6 +124,7 @@ __all__ = [
     "ExecutionLimitError",
     "ExecutionNotFoundError",
     "ExecutionStateError",
+    "FaultLimitError",
     "FencedError",
     "FencedSignal",
     "ForkVersionError",
@@ -143,6 +145,7 @@ __all__ = [
     "MCPConnectionLostError",
     "MCPServerError",
     "MailboxFullError",
+    "MemoryCorruptedError",
     "MessageIdReusedError",
     "MessageNotFoundError",
     "MessagePoisonedError",

@@ -353,6 +353,8 @@ class AgentRecord:
     children: int = 0
     starts: int = 0
     stops: int = 0
+    #: Faults that were active at the last change of them; counted by the store.
+    faults: int = 0
 
     @property
     def id(self) -> AgentId:
@@ -418,6 +420,8 @@ class AgentInfo(BaseModel):
     forked_from: str = ""
     result: Any = None
     labels: dict[str, str] = {}
+    #: Faults on purpose that disturb it; list_faults shows them.
+    faults: int = 0
     #: What it and the agents below it may spend: tokens, usd, steps; None: as much as comes.
     budget: dict[str, int | float] | None = None
     #: What it has spent itself, in all its lives.

@@ -48,6 +48,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         forked_from=_forked_from(record),
         result=json.loads(record.result) if record.result else None,
         labels=record.spec.labels,
+        faults=record.faults,
         budget=record.spending.limits.told(),
         spent=record.spending.own.told(),
         spent_below=record.spending.children.told() if record.spending.children else None,

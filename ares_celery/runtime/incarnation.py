@@ -58,6 +58,7 @@ class Incarnation:
         "completion",
         "doing",
         "family",
+        "faults",
         "fence",
         "inbox_hint",
         "judge",
@@ -111,6 +112,8 @@ class Incarnation:
         self.released = False
         #: Messages may wait in the inbox; set at the start, as nobody tells what came before.
         self.inbox_hint = True
+        #: What disturbs it on purpose; None: nothing, which is all that whoever is not disturbed looks at.
+        self.faults: Any = None
         #: Set while the store is away: context calls wait.
         self.suspended = False
         self.progress_at = 0.0

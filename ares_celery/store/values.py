@@ -135,7 +135,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChange:
-    """What a renewal found: the fence is gone, or something new was asked (also: messages came)."""
+    """What a renewal found: the fence is gone, or something new was asked (also: messages came, faults changed)."""
 
     agent_id: AgentId
     fence: str
@@ -144,6 +144,8 @@ class LeaseChange:
     request: Request = Request.NONE
     desired: Desired = Desired.RUNNING
     reason: str = ""
+    #: How many faults on purpose are active.
+    faults: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,7 +312,7 @@ def _parse_change(leases: Sequence[Lease], news: Sequence[Any]) -> LeaseChange:
     lease: Lease = leases[int(news[0])]
     if news[1] == b"fenced":
         return LeaseChange(lease.agent_id, lease.fence, fenced=True)
-    signal, request, desired, reason = as_texts(news[2:])
+    signal, request, desired, reason, faults = as_texts(news[2:])
     return LeaseChange(
         lease.agent_id,
         lease.fence,
@@ -321,6 +321,7 @@ def _parse_change(leases: Sequence[Lease], news: Sequence[Any]) -> LeaseChange:
         request=_known(Request, request, Request.NONE),
         desired=_known(Desired, desired, Desired.RUNNING),
         reason=reason,
+        faults=int(faults),
     )
 
 

@@ -43,6 +43,7 @@ OWN_FIELDS: Final = frozenset(
         "shared_tokens",
         "shared_usd",
         "shared_steps",
+        "faults",
     }
 )
 
@@ -92,6 +93,7 @@ _INTS: Final = (
     "children",
     "starts",
     "stops",
+    "faults",
 )
 _TEXTS: Final = (
     "fence",

@@ -4,7 +4,7 @@
 -- ARGV[1]  microseconds of a lease
 -- ARGV[2+] for each lease: agent id, fence, last signal seen, step that it is in, empty: none, microseconds in it
 -- Reply: {now, {number of the lease from 0, 'fenced'} or
---         {number of the lease from 0, 'asked', signal, request, desired, reason}, …}.
+--         {number of the lease from 0, 'asked', signal, request, desired, reason, active faults}, …}.
 
 local t = redis.call('TIME')
 local now = t[1] .. string.sub('00000' .. t[2], -6)
@@ -29,8 +29,9 @@ for i = 2, #KEYS do
       redis.call('HDEL', KEYS[i], 'step', 'step_since')
     end
     if (record[2] or '0') ~= ARGV[at + 2] then
-      local asked = redis.call('HMGET', KEYS[i], 'request', 'desired', 'request_reason')
-      reply[#reply + 1] = {i - 2, 'asked', record[2] or '0', asked[1] or '', asked[2] or '', asked[3] or ''}
+      local asked = redis.call('HMGET', KEYS[i], 'request', 'desired', 'request_reason', 'faults')
+      reply[#reply + 1] =
+        {i - 2, 'asked', record[2] or '0', asked[1] or '', asked[2] or '', asked[3] or '', asked[4] or '0'}
     end
   end
 end

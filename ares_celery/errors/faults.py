@@ -1,0 +1,21 @@
+"""Errors about faults on purpose."""
+
+from __future__ import annotations
+
+from ares_celery.errors.base import AresError
+
+__all__ = ["FaultLimitError", "MemoryCorruptedError"]
+
+
+class FaultLimitError(AresError):
+    """The agent has as many active faults as it may; nothing was injected."""
+
+    code = "fault_limit"
+    template = "agent {agent_id!r} has {limit} active faults, the most it may; heal some first"
+
+
+class MemoryCorruptedError(AresError):
+    """A fault has corrupted the memory of the agent's instance, which ends as by a crash and is brought back."""
+
+    code = "memory_corrupted"
+    template = "the memory of agent {agent_id!r} was corrupted on purpose (fault {fault}); this instance ends"

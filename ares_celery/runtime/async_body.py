@@ -23,7 +23,6 @@ from ares_celery.runtime.async_context import AsyncContext
 from ares_celery.runtime.async_serving import AsyncServing
 from ares_celery.runtime.contained import ContainedExit, contained
 from ares_celery.runtime.ends import (
-    ApplyFailedSignal,
     Completed,
     Crash,
     End,
@@ -35,6 +34,7 @@ from ares_celery.runtime.ends import (
     verdict_on_return,
     verdict_on_signal,
 )
+from ares_celery.runtime.faults import StateLostSignal
 from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.loop_thread import LoopThread
@@ -236,7 +236,7 @@ class AsyncBody:
             return verdict_on_signal(self._incarnation)
         if isinstance(error, ParkSignal):
             return error.end
-        if isinstance(error, (ApplyFailedSignal, ContainedExit)):
+        if isinstance(error, (StateLostSignal, ContainedExit)):
             error = error.error
         elif self._incarnation.parking is not None:
             return Yielded()
@@ -259,6 +259,8 @@ class AsyncBody:
             log.warning("agent %s: its stop() was cut off", self._incarnation.agent_id)
         except FencedSignal:
             return Fenced()
+        except StateLostSignal as signal:
+            return crash(self._incarnation.agent_id, signal.error)
         except BaseException as error:  # an agent's stop() may raise anything; it is over anyway
             self._ctx.logger.error("stop() failed", exc_info=error)  # noqa: TRY400 - also for what is no Exception
         try:
@@ -267,6 +269,8 @@ class AsyncBody:
                 await self._ctx.steps.end_main()
         except FencedSignal:
             return Fenced()
+        except StateLostSignal as signal:
+            return crash(self._incarnation.agent_id, signal.error)
         except (asyncio.CancelledError, StopSignal):
             log.warning("agent %s: its final snapshot was cut off", self._incarnation.agent_id)
         return end

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from typing_extensions import override
 
@@ -32,12 +32,14 @@ from ares_celery.runtime.async_steps import AsyncExecution, AsyncStepCaller, Asy
 from ares_celery.runtime.async_waits import AsyncWaiting
 from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
+from ares_celery.runtime.fault_points import AsyncFaultPoints
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.nursery import AsyncChild, AsyncNursery
 from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.tool_calls import AsyncToolCall
 from ares_celery.store.base import AsyncIncarnationStore
+from ares_celery.store.faults import AsyncFaultStore
 
 __all__ = ["AsyncContext"]
 
@@ -72,7 +74,20 @@ class AsyncContext(AsyncWaiting):
         steps = AsyncSteps(self._step_parts(self._meter.steps_are), self._store, waits)
         steps.gate = self._meter.check
         steps.interrupter = self._demand_word
+        steps.points = self.points
         return steps
+
+    @cached_property
+    def points(self) -> AsyncFaultPoints:
+        """Where calls feel faults; asked only while there are some."""
+        return AsyncFaultPoints(
+            self._incarnation,
+            self._clock,
+            self._next_op,
+            store=cast("AsyncFaultStore", self._store),
+            wait=self._wait_for_change,
+            refuse=self._refuse,
+        )
 
     @cached_property
     def step(self) -> AsyncStepCaller:
@@ -90,7 +105,7 @@ class AsyncContext(AsyncWaiting):
     @cached_property
     def _access(self) -> AsyncAccess:
         things, caller = self._shared or things_without_loop(), self._tool_caller()
-        return AsyncAccess(things, caller, self._alive, gate=self._meter.check, steps=self.steps)
+        return AsyncAccess(things, caller, self._alive, gate=self._meter.check, steps=self.steps, points=self.points)
 
     @cached_property
     def _meter(self) -> AsyncMeter:
@@ -132,10 +147,14 @@ class AsyncContext(AsyncWaiting):
         metadata: Mapping[str, Any] | None = None,
     ) -> Event:
         """Stores an event, then applies it; returns when both are done."""
+        if self._incarnation.faults is not None:
+            await self.points.reach()
         return (await self._emit(self._new_events([(type, payload)], metadata)))[0]
 
     async def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""
+        if self._incarnation.faults is not None:
+            await self.points.reach()
         made = self._new_events(events)
         return await self._emit(made) if made else ()
 
@@ -165,6 +184,8 @@ class AsyncContext(AsyncWaiting):
         """Takes a snapshot now; False when none was stored: see the protocol."""
         if not isinstance(self._agent, StatefulAgent) or self._emitting.locked():
             return False
+        if self._incarnation.faults is not None:
+            await self.points.reach()
         state, version = self._agent.snapshot(), self._incarnation.last_version
         fence, agent_id, schema = self._incarnation.fence, self._incarnation.agent_id, self._schema
         origin = self._incarnation.origin
@@ -180,6 +201,8 @@ class AsyncContext(AsyncWaiting):
 
     async def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
         """Sends a message to another agent's inbox; returns its message id."""
+        if self._incarnation.faults is not None:
+            await self.points.reach()
         to, (sent, is_repeated) = check_agent_id(agent_id), self._id_to_send(message_id)
         try:
             await self._persist(lambda: self._store.send(to, message, message_id=sent, wants_reply=False))
@@ -256,14 +279,18 @@ class AsyncContext(AsyncWaiting):
         if self._incarnation.listener is not None:
             self._incarnation.listener.publish(await self._between(Version(version - 1), Version(version + 1)))
 
+    async def _wait_for_change(self, seconds: float) -> None:
+        """Until the incarnation hears something, at most so long."""
+        self._woken.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+
     async def _wait_to_retry(self, seconds: float) -> None:
         """Waits; raises a signal when the incarnation is asked to end, or is over."""
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0 and self._incarnation.stopping_reason is None:
-            self._woken.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._woken.wait()
+            await self._wait_for_change(left)
         await self._alive()
         if self._incarnation.stopping_reason is not None:
             await self._refuse(StopSignal())
@@ -274,6 +301,8 @@ class AsyncContext(AsyncWaiting):
         while True:
             await self._alive()
             try:
+                if (faults := self._incarnation.faults) is not None:
+                    faults.demand_store()
                 return await call()
             except StoreUnavailableError as error:
                 if self._incarnation.stopping_reason is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import Token
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -18,6 +18,7 @@ from ares_celery.model.event import NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import call_on_loop, on_thread
+from ares_celery.runtime.fault_points import AsyncFaultPoints
 from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
 from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
@@ -51,6 +52,7 @@ class AsyncSteps(Steps):
 
     Attributes:
         gate: Awaited before a step or a tool runs; what it raises keeps it from running.
+        points: Where faults are felt, before a step runs; None: nowhere.
         interrupter: Awaited with the step, before it runs for the first time: who wants a person's word asks here.
     """
 
@@ -60,6 +62,7 @@ class AsyncSteps(Steps):
         self._waits = waits
         self._entering = asyncio.Lock()
         self.gate: Callable[[], Awaitable[None]] | None = None
+        self.points: AsyncFaultPoints | None = None
         self.interrupter: Callable[[StepCall], Awaitable[None]] | None = None
 
     # -- executions ---------------------------------------------------------------------------------------------------
@@ -155,6 +158,8 @@ class AsyncSteps(Steps):
                 return self._value(work, record)
             self._check(work)
             await self._waits.alive()
+            if self._incarnation.faults is not None:
+                await self._feel(work)
             if self.gate is not None:
                 await self.gate()
             if self.interrupter is not None:
@@ -167,6 +172,14 @@ class AsyncSteps(Steps):
             return self._value(work, record)
         finally:
             self._free(work)
+
+    async def _feel(self, work: Work) -> None:
+        """Feels the faults that are on its agent; one of them may leave a tool less time."""
+        if self.points is not None and not work.tool:
+            await self.points.before_call()
+        elif self.points is not None:
+            limit = await self.points.before_tool(work.options.limit)
+            work.options = replace(work.options, limit=limit)
 
     async def _demand_same(self, work: Work, record: StepRecord) -> None:
         """The function that recorded it is the one that is called now, or one that this one stands for."""

@@ -10,6 +10,7 @@ from ares_celery.errors.wording import message_of, place_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
 from ares_celery.model.restart import DeathCause
+from ares_celery.runtime.faults import StateLostSignal
 from ares_celery.runtime.incarnation import Incarnation, Parked
 from ares_celery.store.base import Reply
 
@@ -39,13 +40,8 @@ WAIT = "wait"
 _LONGEST_TRACEBACK = 8_000
 
 
-class ApplyFailedSignal(AgentSignal):
-    """An event is stored but the agent could not apply it: its state is no longer the fold, so it must end."""
-
-    def __init__(self, error: BaseException) -> None:
-        """Carries what ``apply`` raised."""
-        super().__init__(message_of(error))
-        self.error = error
+class ApplyFailedSignal(StateLostSignal):
+    """An event is stored but the agent could not apply it: its state is no longer the fold; carries what it raised."""
 
 
 @dataclass(frozen=True, slots=True)

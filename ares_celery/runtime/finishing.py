@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 
+from ares_celery.clock import Clock
 from ares_celery.errors import (
     AgentFailedError,
     AresError,
@@ -24,6 +26,7 @@ from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Fin
 from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.budgets import tell_tree
 from ares_celery.runtime.commits import Applied, Committer
+from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.ends import WAIT, Completed, Crash, End, Fenced, Parked, Waits, Yielded, agent_failed
 from ares_celery.runtime.incarnation import Incarnation, facts_of
 from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
@@ -43,6 +46,7 @@ class Finishing:
 
     _store: Store
     _committer: Committer
+    _clock: Clock
 
     def _park(self, incarnation: Incarnation, end: Parked, found: Sequence[Finding] = ()) -> Outcome:
         """Leaves an agent to a person; whatever is wrong stays as it is."""
@@ -156,10 +160,16 @@ class Finishing:
         return Ended(state, incarnation.record.incarnation, command.reason)
 
     def _apply(self, incarnation: Incarnation, command: Command) -> Applied:
+        self._reach(incarnation)
         incarnation.released = not isinstance(command, MarkRunning)
         applied = self._committer.apply(incarnation.agent_id, command, patience=_FOR_EVER)
         if incarnation.released and incarnation.record.root:
             tell_tree(self._store, incarnation, applied.record)
         return applied
+
+    def _reach(self, incarnation: Incarnation) -> None:
+        """Waits while a fault cuts the incarnation off from its store; as in an outage, for as long as that lasts."""
+        while (faults := incarnation.faults) is not None and faults.is_cut_off and not incarnation.fenced:
+            self._clock.wait(threading.Event(), OUTAGE_PAUSE)
 
     _facts = staticmethod(facts_of)

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from ares_celery.agents.registry import Registry, colour_of
 from ares_celery.background import start_detached
@@ -33,6 +34,7 @@ from ares_celery.runtime.drain_watch import end_in_order, watch_drain
 from ares_celery.runtime.ends import Crash, End, Parked, Yielded, agent_failed
 from ares_celery.runtime.executions import recover_executions
 from ares_celery.runtime.family import Family
+from ares_celery.runtime.faults import ActiveFaults, FaultWatch
 from ares_celery.runtime.finishing import Finishing
 from ares_celery.runtime.ill_health import report_ill
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
@@ -51,6 +53,7 @@ from ares_celery.runtime.sync_body import SyncBody
 from ares_celery.runtime.unsettled import parked_instead
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
+from ares_celery.store.faults import FaultStore
 
 __all__ = ["ProcessHost"]
 
@@ -129,7 +132,10 @@ class ProcessHost(Finishing):
         self._loop: LoopThread | None = None
         self._async_store: AsyncIncarnationStore | None = None
         self._compaction = CompactionDuty(Compactor(store.events, config).compact, config)
-        self._keeper = self._new_keeper(store, self._hosted, config, self._clock, on_beat=self._on_beat)
+        self._watch = FaultWatch(cast("FaultStore", store), self._clock)
+        self._keeper = self._new_keeper(
+            store, self._hosted, config, self._clock, on_beat=self._on_beat, watch=self._watch
+        )
         self._keeper.start()
         if wakeups is not None:
             wakeups.listen(self._keeper.kick, self._hosted.mail)
@@ -155,6 +161,10 @@ class ProcessHost(Finishing):
             )
             return claimed
         incarnation = Incarnation(claimed.record, delivery.task_id, self._listener, self._committer.judge)
+        if claimed.record.faults:
+            # Felt from its first call on; where they cannot be read now, each beat tries again.
+            incarnation.faults = ActiveFaults(agent_id, (), self._clock)
+            self._watch.look(incarnation, claimed.now / 1_000_000 - self._clock.monotonic())
         incarnation.family = Family(self._store, self._committer, self._registry)
         self._hosted.add(incarnation)
         try:
@@ -319,10 +329,12 @@ class ProcessHost(Finishing):
             over = [interrupts for one, interrupts in self._recovering.values() if one.fenced]
         for body in bodies:
             body.pulse(loop_age)
-        self._compaction.look(self._hosted.all())
+        self._compaction.look([one for one in self._hosted.all() if one.faults is None or not one.faults.is_cut_off])
         for interrupts in over:
             interrupts.send(FencedSignal)
 
     def _report_ill(self, incarnation: Incarnation, problem: str, cause: DeathCause) -> None:
         """The agent is not well, or hangs: asked to give up first, as its process lives."""
+        if (faults := incarnation.faults) is not None and faults.is_cut_off:
+            return
         report_ill(self._committer, incarnation, problem, cause, self._facts(incarnation))

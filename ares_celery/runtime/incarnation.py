@@ -14,6 +14,7 @@ from ares_celery.model.agent import AgentRecord, Desired, Request
 from ares_celery.model.command import Finding
 from ares_celery.model.waits import Waiting
 from ares_celery.runtime.family import Family
+from ares_celery.runtime.faults import ActiveFaults
 from ares_celery.runtime.ports import EventListener, RecoveryJudge
 from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 
@@ -50,6 +51,7 @@ class Incarnation:
     """
 
     __slots__ = (
+        "_disturbed",
         "_mail",
         "_stop_asked",
         "_wake",
@@ -113,7 +115,8 @@ class Incarnation:
         #: Messages may wait in the inbox; set at the start, as nobody tells what came before.
         self.inbox_hint = True
         #: What disturbs it on purpose; None: nothing, which is all that whoever is not disturbed looks at.
-        self.faults: Any = None
+        self.faults: ActiveFaults | None = None
+        self._disturbed: tuple[Callable[[], None], ...] = ()
         #: Set while the store is away: context calls wait.
         self.suspended = False
         self.progress_at = 0.0
@@ -184,6 +187,8 @@ class Incarnation:
     def mail(self, hint: InboxMessage | str) -> None:
         """A message came, or the caller of a stream left (then its inbox entry); from any thread."""
         take = self._mail
+        if (faults := self.faults) is not None and faults.is_cut_off:
+            take = None
         if take is not None:
             take(hint)
         elif not isinstance(hint, str):
@@ -214,6 +219,19 @@ class Incarnation:
         if self.parking is None:
             self.parking = parked
         self.ask("stop")
+
+    def disturb(self, faults: ActiveFaults | None) -> None:
+        """What disturbs it on purpose from now on; from any thread. Waits that faults caused look again."""
+        if faults is None and self.faults is None:
+            return
+        self.faults = faults
+        for tell in self._disturbed:
+            tell()
+        self._tell()
+
+    def on_disturbed(self, tell: Callable[[], None]) -> None:
+        """Who else is told that faults have begun or ended; from any thread, so it must only pass the word on."""
+        self._disturbed += (tell,)
 
     def suspend(self, *, suspended: bool) -> None:
         """Context calls wait while the lease cannot be renewed."""

@@ -10,6 +10,7 @@ from ares_celery.clock import Clock
 from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import AresError, StoreUnavailableError
 from ares_celery.ids import AgentId, Instant
+from ares_celery.runtime.faults import FaultWatch
 from ares_celery.runtime.incarnation import HostedSet, Incarnation
 from ares_celery.store.base import AgentStore
 
@@ -38,6 +39,7 @@ class LeaseKeeper:
         clock: Clock,
         *,
         on_beat: Callable[[], None] | None = None,
+        watch: FaultWatch | None = None,
     ) -> None:
         """Prepares the thread; ``start`` runs it.
 
@@ -47,7 +49,9 @@ class LeaseKeeper:
             config: heartbeat_interval and lease_ttl.
             clock: For waits and the age of the last renewal.
             on_beat: Called after each renewal, on the keeper's thread; must return at once.
+            watch: Brings faults in; None: there are none.
         """
+        self._watch = watch
         self._store = store
         self._hosted = hosted
         self._clock = clock
@@ -88,6 +92,11 @@ class LeaseKeeper:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
+    @property
+    def offset(self) -> float | None:
+        """Seconds that the store's clock was ahead of this process's monotonic one at the last renewal."""
+        return self._offset
+
     def look(self) -> None:
         """Renews all leases now, in the calling thread, and learns what was asked."""
         self._renew(self._hosted.all())
@@ -120,6 +129,9 @@ class LeaseKeeper:
         return self._hosted.of(kicked)
 
     def _renew(self, incarnations: list[Incarnation]) -> bool:
+        disturbed = [one for one in incarnations if one.faults is not None]
+        if disturbed:
+            incarnations = self._reachable(incarnations, disturbed)
         if not incarnations:
             self._contact()
             return True
@@ -146,7 +158,16 @@ class LeaseKeeper:
                 if change.fenced:
                     _say_over(found)
                 found.take(change)
+                if self._watch is not None and (change.faults or found.faults is not None):
+                    self._watch.look(found, self._offset or 0.0)
         return True
+
+    def _reachable(self, incarnations: list[Incarnation], disturbed: list[Incarnation]) -> list[Incarnation]:
+        """Looks what still disturbs them; whoever is cut off from the store is not renewed, and hears nothing of it."""
+        if self._watch is not None and self._offset is not None:
+            for one in disturbed:
+                self._watch.look(one, self._offset)
+        return [one for one in incarnations if one.faults is None or not one.faults.is_cut_off]
 
     def _compare(self, now: Instant) -> None:
         """Tells those who wait for a moment when the clock of the store has stepped."""

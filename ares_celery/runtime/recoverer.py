@@ -136,6 +136,8 @@ class Recoverer:
         def wait(call: Callable[[], T]) -> T:
             while True:
                 try:
+                    if (faults := incarnation.faults) is not None:
+                        faults.demand_store()
                     return call()
                 except StoreUnavailableError:
                     if incarnation.fenced:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ares_celery.errors import OperationNotSupportedError, WorkerResourceError
 from ares_celery.runtime.async_steps import AsyncSteps
 from ares_celery.runtime.calling import ThreadCaller
+from ares_celery.runtime.fault_points import AsyncFaultPoints, SyncFaultPoints
 from ares_celery.runtime.mcp_holder import GivenSession, MCPHolder
 from ares_celery.runtime.openings import Failed, Opened, Submitter, outcome_of, value_of, wait_in_thread
 from ares_celery.runtime.shared_things import SharedThings
@@ -30,6 +31,7 @@ class AsyncAccess:
             outside is touched by one that another has followed.
         gate: Awaited before each call of a tool or an MCP server; raises when the agent may do no more.
         steps: Where calls of tools are recorded; None: nowhere.
+        points: Where faults are felt; None: nowhere.
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class AsyncAccess:
         *,
         gate: Callable[[], Awaitable[None]] | None = None,
         steps: AsyncSteps | None = None,
+        points: AsyncFaultPoints | None = None,
     ) -> None:
+        self._points = points
         self._things = things
         self._caller = caller
         self._alive = alive or _always
@@ -53,7 +57,7 @@ class AsyncAccess:
 
     def tool(self, which: Any, /) -> AsyncToolCall:  # noqa: ANN401 - as above
         """See :meth:`Sharing.tool`."""
-        return AsyncToolCall(self._things.tool(which), self._caller, self._permitted, self._steps)
+        return AsyncToolCall(self._things.tool(which), self._caller, self._permitted, self._steps, points=self._points)
 
     def mcp(self, name: str, /) -> _MCPHandle:
         """See :meth:`Sharing.mcp`."""
@@ -74,9 +78,10 @@ class SyncAccess:
         alive: Called before each use; see :class:`AsyncAccess`. Default: ``look``.
         gate: Called before each call of a tool or an MCP server; see :class:`AsyncAccess`.
         steps: Where calls of tools are recorded; None: nowhere.
+        points: Where faults are felt; None: nowhere.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a context gives
         self,
         things: SharedThings,
         caller: ToolCaller,
@@ -85,7 +90,9 @@ class SyncAccess:
         *,
         gate: Callable[[], None] | None = None,
         steps: SyncSteps | None = None,
+        points: SyncFaultPoints | None = None,
     ) -> None:
+        self._points = points
         self._things = things
         self._caller = caller
         self._look = look
@@ -102,7 +109,9 @@ class SyncAccess:
 
     def tool(self, which: Any, /) -> SyncToolCall:  # noqa: ANN401 - as above
         """See :meth:`SyncSharing.tool`."""
-        return SyncToolCall(self._things.tool(which), self._caller, self.calls, self._permitted, self._steps)
+        return SyncToolCall(
+            self._things.tool(which), self._caller, self.calls, self._permitted, self._steps, points=self._points
+        )
 
     def mcp(self, name: str, /) -> _SyncMCPHandle:
         """See :meth:`SyncSharing.mcp`."""

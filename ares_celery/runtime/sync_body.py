@@ -18,7 +18,6 @@ from ares_celery.errors import (
 )
 from ares_celery.model.restart import DeathCause
 from ares_celery.runtime.ends import (
-    ApplyFailedSignal,
     Completed,
     Crash,
     End,
@@ -29,6 +28,7 @@ from ares_celery.runtime.ends import (
     verdict_on_return,
     verdict_on_signal,
 )
+from ares_celery.runtime.faults import StateLostSignal
 from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.interrupts import Interrupts
@@ -152,7 +152,7 @@ class SyncBody:
             return verdict_on_signal(self._incarnation)
         if isinstance(error, ParkSignal):
             return error.end
-        if isinstance(error, ApplyFailedSignal):
+        if isinstance(error, StateLostSignal):
             error = error.error
         elif self._incarnation.parking is not None:
             return Yielded()
@@ -168,6 +168,8 @@ class SyncBody:
                 self._ctx.steps.end_main()
         except FencedSignal:
             return Fenced()
+        except StateLostSignal as signal:
+            return crash(self._incarnation.agent_id, signal.error)
         except StopSignal:
             log.warning("agent %s: no final snapshot, as the store does not answer", self._incarnation.agent_id)
         except BaseException as error:  # an agent's stop() may raise anything; it is over anyway

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from typing_extensions import override
 
@@ -28,6 +28,7 @@ from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.budgets import SyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
+from ares_celery.runtime.fault_points import SyncFaultPoints
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.nursery import SyncChild, SyncNursery
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
@@ -36,6 +37,7 @@ from ares_celery.runtime.sync_steps import SyncExecution, SyncStepCaller, SyncSt
 from ares_celery.runtime.sync_waits import SyncWaiting
 from ares_celery.runtime.tool_calls import SyncToolCall
 from ares_celery.store.base import Store
+from ares_celery.store.faults import FaultStore
 
 __all__ = ["SyncContext"]
 
@@ -74,7 +76,20 @@ class SyncContext(SyncWaiting):
         steps = SyncSteps(self._step_parts(self._meter.steps_are), self._store, waits, lambda: self._access.calls)
         steps.gate = self._meter.check
         steps.interrupter = self._demand_word
+        steps.points = self.points
         return steps
+
+    @cached_property
+    def points(self) -> SyncFaultPoints:
+        """Where calls feel faults; asked only while there are some."""
+        return SyncFaultPoints(
+            self._incarnation,
+            self._clock,
+            self._next_op,
+            store=cast("FaultStore", self._store),
+            wait=self._wait_for_change,
+            refuse=self._refuse,
+        )
 
     @cached_property
     def step(self) -> SyncStepCaller:
@@ -93,7 +108,13 @@ class SyncContext(SyncWaiting):
     def _access(self) -> SyncAccess:
         things = self._shared or things_without_loop()
         return SyncAccess(
-            things, self._tool_caller(), self._look_up, self._alive, gate=self._meter.check, steps=self.steps
+            things,
+            self._tool_caller(),
+            self._look_up,
+            self._alive,
+            gate=self._meter.check,
+            steps=self.steps,
+            points=self.points,
         )
 
     @cached_property
@@ -140,10 +161,14 @@ class SyncContext(SyncWaiting):
         metadata: Mapping[str, Any] | None = None,
     ) -> Event:
         """Stores an event, then applies it; returns when both are done."""
+        if self._incarnation.faults is not None:
+            self.points.reach()
         return self._emit(self._new_events([(type, payload)], metadata))[0]
 
     def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""
+        if self._incarnation.faults is not None:
+            self.points.reach()
         made = self._new_events(events)
         return self._emit(made) if made else ()
 
@@ -185,6 +210,8 @@ class SyncContext(SyncWaiting):
         """Takes a snapshot now; False when none was stored: see the protocol."""
         if not isinstance(self._agent, StatefulAgent) or self._emitting:
             return False
+        if self._incarnation.faults is not None:
+            self.points.reach()
         state, version = self._agent.snapshot(), self._incarnation.last_version
         fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
         schema, origin = self._schema, self._incarnation.origin
@@ -200,6 +227,8 @@ class SyncContext(SyncWaiting):
 
     def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
         """Sends a message to another agent's inbox; returns its message id."""
+        if self._incarnation.faults is not None:
+            self.points.reach()
         to, (sent, is_repeated) = check_agent_id(agent_id), self._id_to_send(message_id)
         try:
             self._persist(lambda: self._store.send(to, message, message_id=sent, wants_reply=False))
@@ -275,12 +304,16 @@ class SyncContext(SyncWaiting):
         if self._incarnation.listener is not None:
             self._incarnation.listener.publish(self._between(Version(version - 1), Version(version + 1)))
 
+    def _wait_for_change(self, seconds: float) -> None:
+        """Until the incarnation hears something, at most so long."""
+        self._woken.clear()
+        self._idle(seconds)
+
     def _wait_to_retry(self, seconds: float) -> None:
         """Waits; raises a signal when the incarnation is asked to end, or is over."""
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0 and self._incarnation.stopping_reason is None:
-            self._woken.clear()
-            self._idle(left)
+            self._wait_for_change(left)
         self._alive()
         if self._incarnation.stopping_reason is not None:
             self._refuse(StopSignal())
@@ -291,6 +324,8 @@ class SyncContext(SyncWaiting):
         while True:
             self._alive()
             try:
+                if (faults := self._incarnation.faults) is not None:
+                    faults.demand_store()
                 return call()
             except StoreUnavailableError as error:
                 if self._incarnation.stopping_reason is not None:

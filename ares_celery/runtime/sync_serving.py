@@ -109,6 +109,8 @@ class SyncServing:
             return
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
         try:
+            if (faults := self._incarnation.faults) is not None:
+                faults.demand_store()
             self._store.give_back(agent_id, fence, entries)
         except (FencedError, StoreUnavailableError) as error:
             log.warning("agent %s: what it was handling counts as met by a death: %s", agent_id, error)
@@ -145,6 +147,8 @@ class SyncServing:
     def _answer(self, message: InboxMessage) -> None:
         if is_later(message.entry, self._seen):
             self._seen = message.entry
+        if self._incarnation.faults is not None:
+            self._ctx.points.before_call()
         chunks = 0
         with handling(self._incarnation, message):
             if message.began >= self._poison_after:
@@ -271,6 +275,8 @@ class SyncServing:
     def _from_store(self, call: Callable[[], T]) -> T:
         while True:
             try:
+                if (faults := self._incarnation.faults) is not None:
+                    faults.demand_store()
                 return call()
             except StoreUnavailableError as error:
                 if self._incarnation.stopping_reason is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Token
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,7 @@ from ares_celery.model.event import NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import ThreadCaller
+from ares_celery.runtime.fault_points import SyncFaultPoints
 from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
 from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
@@ -49,6 +50,7 @@ class SyncSteps(Steps):
 
     Attributes:
         gate: Called before a step or a tool runs; what it raises keeps it from running.
+        points: Where faults are felt, before a step runs; None: nowhere.
         interrupter: Called with the step, before it runs for the first time: who wants a person's word asks here.
     """
 
@@ -58,6 +60,7 @@ class SyncSteps(Steps):
         self._store = store
         self._waits = waits
         self.gate: Callable[[], None] | None = None
+        self.points: SyncFaultPoints | None = None
         self.interrupter: Callable[[StepCall], None] | None = None
 
     # -- executions ---------------------------------------------------------------------------------------------------
@@ -151,6 +154,8 @@ class SyncSteps(Steps):
                 return self._value(work, record)
             self._check(work)
             self._waits.alive()
+            if self._incarnation.faults is not None:
+                self._feel(work)
             if self.gate is not None:
                 self.gate()
             if self.interrupter is not None:
@@ -164,6 +169,14 @@ class SyncSteps(Steps):
         finally:
             self._tell_hooks(work)
             self._free(work)
+
+    def _feel(self, work: Work) -> None:
+        """Feels the faults that are on its agent; one of them may leave a tool less time."""
+        if self.points is not None and not work.tool:
+            self.points.before_call()
+        elif self.points is not None:
+            limit = self.points.before_tool(work.options.limit)
+            work.options = replace(work.options, limit=limit)
 
     def _demand_same(self, work: Work, record: StepRecord) -> None:
         """The function that recorded it is the one that is called now, or one that this one stands for."""

@@ -19,6 +19,7 @@ from ares_celery.ids import check_step_id
 from ares_celery.plugins.contract import StepCall, StepResult
 from ares_celery.runtime.async_steps import AsyncSteps
 from ares_celery.runtime.calling import ThreadCaller, call_on_loop, on_thread
+from ares_celery.runtime.fault_points import AsyncFaultPoints, SyncFaultPoints
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.sync_steps import SyncSteps
 
@@ -97,8 +98,8 @@ class _Chosen:
             return kwargs
         return {**kwargs, KEY: f"{caller.agent_id}:{uuid.uuid4().hex}"}
 
-    def late(self, caller: ToolCaller) -> ToolTimeoutError:
-        return ToolTimeoutError(tool=self.tool.name, agent_id=caller.agent_id, limit=self.options.limit)
+    def late(self, caller: ToolCaller, limit: float | None) -> ToolTimeoutError:
+        return ToolTimeoutError(tool=self.tool.name, agent_id=caller.agent_id, limit=limit)
 
 
 class AsyncToolCall:
@@ -109,6 +110,7 @@ class AsyncToolCall:
         caller: Who calls.
         alive: Awaited first; raises once the incarnation is over.
         steps: Where the call is recorded; None: nowhere.
+        points: Where faults are felt; None: nowhere.
     """
 
     def __init__(
@@ -117,7 +119,10 @@ class AsyncToolCall:
         caller: ToolCaller,
         alive: Callable[[], Awaitable[None]],
         steps: AsyncSteps | None = None,
+        *,
+        points: AsyncFaultPoints | None = None,
     ) -> None:
+        self._points = points
         self._chosen = tool if isinstance(tool, _Chosen) else _Chosen.of(tool)
         self._caller = caller
         self._alive = alive
@@ -133,7 +138,7 @@ class AsyncToolCall:
     ) -> Self:
         """The same tool with other options of a call."""
         chosen = self._chosen.changed({"timeout": timeout, "replay": replay, "retries": retries}, step_id)
-        return type(self)(chosen, self._caller, self._alive, self._steps)
+        return type(self)(chosen, self._caller, self._alive, self._steps, points=self._points)
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the tool takes and gives
         """Calls it; see :class:`~ares_celery.agents.sharing.ToolCall`."""
@@ -144,12 +149,15 @@ class AsyncToolCall:
 
     async def _unrecorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         await self._alive()
+        limit = self._chosen.options.limit
+        if self._points is not None and self._points.is_disturbed:
+            limit = await self._points.before_tool(limit)
         caller, step = self._caller, self._caller.next_step(self._chosen.tool)
         if step is not None:
             await on_thread(caller.tell, step)
         began = caller.clock.monotonic()
         try:
-            value = await self._run(args, kwargs)
+            value = await self._run(args, kwargs, limit)
         except BaseException as error:
             # Beside the error: what ends the agent must not wait for plug-ins.
             if step is not None:
@@ -160,15 +168,15 @@ class AsyncToolCall:
             await on_thread(caller.tell, step, caller.result(began, value))
         return value
 
-    async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
-        tool, limit = self._chosen.tool, self._chosen.options.limit
+    async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: float | None) -> Any:  # noqa: ANN401 - as above
+        tool = self._chosen.tool
         return await call_on_loop(
             tool.function,
             args,
             kwargs,
             is_async=tool.is_async,
             limit=limit,
-            late=lambda: self._chosen.late(self._caller),
+            late=lambda: self._chosen.late(self._caller, limit),
         )
 
 
@@ -181,6 +189,7 @@ class SyncToolCall:
         calls: Runs functions of either colour for the agent's thread.
         alive: Called first; raises once the incarnation is over.
         steps: Where the call is recorded; None: nowhere.
+        points: Where faults are felt; None: nowhere.
     """
 
     def __init__(
@@ -190,7 +199,10 @@ class SyncToolCall:
         calls: ThreadCaller,
         alive: Callable[[], None],
         steps: SyncSteps | None = None,
+        *,
+        points: SyncFaultPoints | None = None,
     ) -> None:
+        self._points = points
         self._chosen = tool if isinstance(tool, _Chosen) else _Chosen.of(tool)
         self._caller = caller
         self._calls = calls
@@ -207,7 +219,7 @@ class SyncToolCall:
     ) -> Self:
         """The same tool with other options of a call."""
         chosen = self._chosen.changed({"timeout": timeout, "replay": replay, "retries": retries}, step_id)
-        return type(self)(chosen, self._caller, self._calls, self._alive, self._steps)
+        return type(self)(chosen, self._caller, self._calls, self._alive, self._steps, points=self._points)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the tool takes and gives
         """Calls it; see :class:`~ares_celery.agents.sharing.ToolCall`."""
@@ -218,24 +230,27 @@ class SyncToolCall:
 
     def _unrecorded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         self._alive()
+        limit = self._chosen.options.limit
+        if self._points is not None and self._points.is_disturbed:
+            limit = self._points.before_tool(limit)
         caller, step = self._caller, self._caller.next_step(self._chosen.tool)
         caller.tell(step)
         began = caller.clock.monotonic()
         try:
-            value = self._run(args, kwargs)
+            value = self._run(args, kwargs, limit)
         except BaseException as error:
             caller.tell(step, caller.result(began, None, error))
             raise
         caller.tell(step, caller.result(began, value))
         return value
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
-        tool, limit = self._chosen.tool, self._chosen.options.limit
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: float | None) -> Any:  # noqa: ANN401 - as above
+        tool = self._chosen.tool
         return self._calls.call(
             tool.function,
             args,
             kwargs,
             is_async=tool.is_async,
             limit=limit,
-            late=lambda: self._chosen.late(self._caller),
+            late=lambda: self._chosen.late(self._caller, limit),
         )

@@ -19,6 +19,7 @@ OWNED_KINDS: dict[str, str] = {
     "config": "the namespace itself",
     "counters": "bounded by the kinds of counters",
     "dags": "the namespace itself; bounded in number",
+    "disturbed": "its members are: one for each agent that has faults",
     "damaged": "bounded in length; delete_agent removes it",
     "dead": "bounded in number and age",
     "deadlines": "its members are: one for each thing that is due",

@@ -111,6 +111,8 @@ class Deadline(StrEnum):
     CHILDREN = "children"
     #: What became of an agent, on its way to the parent's inbox.
     REPORT = "report"
+    #: A fault is over, or the time for which faults are allowed.
+    FAULT = "fault"
 
 
 @dataclass(frozen=True, slots=True)

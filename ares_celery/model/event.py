@@ -93,6 +93,11 @@ class EventType(StrEnum):
     PLUGIN_STOPPED = "plugin.stopped"
     PLUGIN_FAILED = "plugin.failed"
     MESSAGE_DEAD_LETTERED = "message.dead_lettered"
+    FAULT_INJECTED = "fault.injected"
+    FAULT_HEALED = "fault.healed"
+    FAULT_ENDED = "fault.ended"
+    CHAOS_ENABLED = "chaos.enabled"
+    CHAOS_DISABLED = "chaos.disabled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from ares_celery.model.plan import Plan
 from ares_celery.store.administration import AuditStore, SettingsStore
 from ares_celery.store.budgets import AsyncBudgetStore, BudgetStore
 from ares_celery.store.family import FamilyStore
+from ares_celery.store.faults import AsyncFaultStore, FaultDesk, FaultStore
 from ares_celery.store.forks import ForkStore
 from ares_celery.store.groups import GroupStore
 from ares_celery.store.interrupts import AsyncInterruptStore, InterruptDesk, InterruptStore
@@ -180,7 +181,7 @@ class AgentStore(Protocol):
         ...
 
 
-class IncarnationStore(HostMailbox, StepStore, BudgetStore, InterruptStore, Protocol):
+class IncarnationStore(HostMailbox, StepStore, BudgetStore, InterruptStore, FaultStore, Protocol):
     """What one incarnation writes and reads; every write shows the fence."""
 
     def append(
@@ -238,7 +239,9 @@ class IncarnationStore(HostMailbox, StepStore, BudgetStore, InterruptStore, Prot
         ...
 
 
-class AsyncIncarnationStore(AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, AsyncInterruptStore, Protocol):
+class AsyncIncarnationStore(
+    AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, AsyncInterruptStore, AsyncFaultStore, Protocol
+):
     """The same as :class:`IncarnationStore`, awaitable, for agents on an event loop."""
 
     async def append(
@@ -402,6 +405,7 @@ class Store(
     Introspection,
     ForkStore,
     SettlingStore,
+    FaultDesk,
     Protocol,
 ):
     """Everything that one open namespace offers, in one object; safe to share between threads."""

@@ -137,6 +137,14 @@ class FaultDesk(FaultStore, Protocol):
         """The agents that have faults, sorted. Costs O(disturbed agents)."""
         ...
 
+    def settle_chaos(self) -> bool:
+        """Tells the end of the time for which faults were allowed, once it is over; and lets every agent know.
+
+        Returns:
+            It was over, and nobody had told.
+        """
+        ...
+
     def chaos_state(self) -> ChaosState:
         """Whether faults are allowed for a time now."""
         ...

@@ -17,6 +17,7 @@ from ares_celery.runtime.commits import Committer
 from ares_celery.store.base import DueDeadline, DueShard, Store
 from ares_celery.supervision.contact import ContactWindow
 from ares_celery.supervision.families import FamilyKeeper
+from ares_celery.supervision.faults import FaultKeeper
 from ares_celery.supervision.groups import LOOK, GroupKeeper
 from ares_celery.supervision.postponed import Postponed
 from ares_celery.supervision.queues import QueueRoom
@@ -117,6 +118,7 @@ class Sweeper:
         self._lost_hosts = LostHosts(store, config)
         self._groups = GroupKeeper(store, committer, config)
         self._families = FamilyKeeper(store, committer)
+        self._faults = FaultKeeper(store)
         self._postponed = Postponed(self._clock)
         self._room = QueueRoom(store, committer.waiting, self._clock)
         self._page = _PAGE
@@ -171,6 +173,8 @@ class Sweeper:
             tally.group_steps += 1
         elif deadline.kind in (Deadline.CHILDREN, Deadline.REPORT):
             self._keep(self._families, deadline, tally)
+        elif deadline.kind is Deadline.FAULT:
+            self._keep(self._faults, deadline, tally)
         elif deadline.kind not in _KNOWN:
             tally.unknown += 1
             if self._postponed.is_ready(deadline):
@@ -274,8 +278,8 @@ class Sweeper:
         self._postponed.forget(deadline)
         tally.applied += 1
 
-    def _keep(self, keeper: GroupKeeper | FamilyKeeper, deadline: DueDeadline, tally: _Tally) -> None:
-        """Carries news to a group or a family, or walks it on; whatever goes wrong there keeps nobody else waiting."""
+    def _keep(self, keeper: GroupKeeper | FamilyKeeper | FaultKeeper, deadline: DueDeadline, tally: _Tally) -> None:
+        """Carries news to a group or a family, walks it on, or ends a fault; what goes wrong keeps nobody waiting."""
         if not self._postponed.is_ready(deadline):
             tally.failed += 1
             return

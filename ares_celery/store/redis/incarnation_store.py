@@ -14,6 +14,7 @@ from ares_celery.store.redis.bound import Bound
 from ares_celery.store.redis.budgets import AsyncRedisBudgets, RedisBudgets
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import Append
+from ares_celery.store.redis.fault_store import AsyncRedisFaultStore, RedisFaultStore
 from ares_celery.store.redis.host_mailbox import AsyncRedisHostMailbox, RedisHostMailbox
 from ares_celery.store.redis.interrupt_store import AsyncRedisInterruptStore, RedisInterruptStore
 from ares_celery.store.redis.mailbox_calls import Outgoing
@@ -54,7 +55,7 @@ def _note(bound: Bound, agent_id: AgentId, fence: str, *, origin: str, schema: i
     return state_calls.note_state(bound.keys, agent_id=agent_id, fence=fence, origin=origin, schema=schema, saved=saved)
 
 
-class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, RedisInterruptStore):
+class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, RedisInterruptStore, RedisFaultStore):
     """Implements :class:`~ares_celery.store.base.IncarnationStore`.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
@@ -94,7 +95,7 @@ class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, Redi
 
 
 class AsyncRedisIncarnationStore(
-    AsyncRedisHostMailbox, AsyncRedisStepStore, AsyncRedisBudgets, AsyncRedisInterruptStore
+    AsyncRedisHostMailbox, AsyncRedisStepStore, AsyncRedisBudgets, AsyncRedisInterruptStore, AsyncRedisFaultStore
 ):
     """Implements :class:`~ares_celery.store.base.AsyncIncarnationStore`; belongs to the event loop that first uses it.
 

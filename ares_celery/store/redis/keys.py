@@ -11,10 +11,12 @@ from urllib.parse import quote
 from ares_celery.model.agent import AgentState
 from ares_celery.model.command import Deadline
 
-__all__ = ["RUNTIME", "Keys", "deadline_member"]
+__all__ = ["CHAOS", "RUNTIME", "Keys", "deadline_member"]
 
 #: Stands for the runtime itself where a deadline names an agent; no agent id has an ``@``.
 RUNTIME: Final = "@runtime"
+#: Stream that tells when faults are allowed, and what their deadline names; its shard keeps the truth about it.
+CHAOS: Final = "@chaos"
 
 
 def deadline_member(kind: Deadline, agent_id: str, name: str = "") -> str:
@@ -157,6 +159,14 @@ class Keys:
         """Hash: the agents that it spawned, each with its number and the key of the call; bounded; delete_agent."""
         return self._of("children", agent_id)
 
+    def faults(self, agent_id: str) -> str:
+        """Hash with a TTL behind the last end of one: the faults that disturb the agent, by id; bounded."""
+        return self._of("faults", agent_id)
+
+    def fault_call(self, agent_id: str, call: str) -> str:
+        """String with a TTL: whether a fault has affected this call."""
+        return f"{self._of('fault_call', agent_id)}:{quote(call, safe='')}"
+
     # -- one of each supervision group, in its home shard: that of its name -------------------------------------------
 
     def group(self, name: str) -> str:
@@ -216,6 +226,14 @@ class Keys:
     def groups(self, shard: int) -> str:
         """Set: names of the supervision groups whose home this shard is."""
         return self._in(shard, "groups")
+
+    def disturbed(self, shard: int) -> str:
+        """Set: ids of the agents that have faults; the end of the last one removes an id, as delete_agent does."""
+        return self._in(shard, "disturbed")
+
+    def chaos(self, shard: int) -> str:
+        """Hash with a TTL: until when faults are allowed; the truth in the shard of ``CHAOS``, copies elsewhere."""
+        return self._in(shard, "chaos")
 
     def _in(self, shard: int, kind: str) -> str:
         return f"{{{self.namespace}:{shard}}}:{kind}"

@@ -24,6 +24,7 @@ _GROWING: Final = frozenset(
         "append_batch",
         "append_outside",
         "fork_page",
+        "inject_fault",
         "move_execution",
         "open_interrupt",
         "open_namespace",

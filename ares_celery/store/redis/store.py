@@ -23,6 +23,7 @@ from ares_celery.store.redis.connections import AsyncDriver, Borrowed, Driver
 from ares_celery.store.redis.driver_errors import DriverErrors
 from ares_celery.store.redis.event_store import RedisEventStore
 from ares_celery.store.redis.family_store import RedisFamilyStore
+from ares_celery.store.redis.fault_store import RedisFaultDesk
 from ares_celery.store.redis.fork_store import RedisForkStore
 from ares_celery.store.redis.group_store import RedisGroupStore
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore, RedisIncarnationStore
@@ -73,6 +74,7 @@ class RedisStore(
     RedisIntrospection,
     RedisForkStore,
     RedisSettling,
+    RedisFaultDesk,
 ):
     """Implements :class:`~ares_celery.store.base.Store`: one open namespace, safe to share between threads and to fork.
 

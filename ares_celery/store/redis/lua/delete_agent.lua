@@ -17,13 +17,15 @@
 -- KEYS[16] rest        stream  marks that the agent came to rest, the last one; ends by itself
 -- KEYS[17] dead        stream  dead letters of the shard
 -- KEYS[18] counters    hash    the namespace's counters, this shard's part
--- KEYS[19] intents     hash    steps that were begun and have no outcome
--- KEYS[20] settled     list    what people said of such steps
--- KEYS[21] executions  zset    ids of its executions
--- KEYS[22] budget      hash    what the members of its tree have told of their spending
--- KEYS[23] children    hash    the agents that it spawned, which go on
--- KEYS[24] interrupts  hash    what it asked people, and what they decided
--- KEYS[25+] checkpoint hash    one for each execution listed there
+-- KEYS[19] disturbed   set     ids of the shard's agents that have faults
+-- KEYS[20] intents     hash    steps that were begun and have no outcome
+-- KEYS[21] settled     list    what people said of such steps
+-- KEYS[22] executions  zset    ids of its executions
+-- KEYS[23] budget      hash    what the members of its tree have told of their spending
+-- KEYS[24] children    hash    the agents that it spawned, which go on
+-- KEYS[25] interrupts  hash    what it asked people, and what they decided
+-- KEYS[26] faults      hash    the faults that disturb it
+-- KEYS[27+] checkpoint hash    one for each execution listed there
 -- ARGV[1]  agent id
 -- ARGV[2]  demanded revision
 -- ARGV[3]  demanded epoch, as a string
@@ -90,7 +92,11 @@ if record[4] == 'paused' or record[4] == 'waiting' then
   redis.call('EXPIRE', KEYS[16], 60)
 end
 redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8], KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[15])
-for i = 19, #KEYS do
+for _, id in ipairs(redis.call('HKEYS', KEYS[26])) do
+  redis.call('ZREM', KEYS[3], 'fault|' .. ARGV[1] .. '|' .. id)
+end
+redis.call('SREM', KEYS[19], ARGV[1])
+for i = 20, #KEYS do
   redis.call('UNLINK', KEYS[i])
 end
 redis.call('SET', KEYS[2], '0|0|0|' .. now .. '|delete', 'EX', ARGV[4])

@@ -19,6 +19,7 @@ from ares_celery.model.budget import Spent
 from ares_celery.model.command import Start
 from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Complete, Execution, ExecutionState, decide_execution
+from ares_celery.model.fault import Fault, FaultKind, Injection
 from ares_celery.model.fork import ForkMark
 from ares_celery.model.group import Group, Strategy
 from ares_celery.model.message import DeadReason
@@ -35,10 +36,12 @@ from ares_celery.store.redis import (
     agent_calls,
     audit_calls,
     budget_calls,
+    chaos_calls,
     checkpoint_calls,
     chunk_calls,
     event_calls,
     family_calls,
+    fault_calls,
     feed_calls,
     fork_calls,
     group_calls,
@@ -244,9 +247,33 @@ def calls_of_families() -> Iterator[Call[Any]]:
     yield family_calls.forget_child(KEYS, agent_id=AGENT, child_id=child, number=1)
 
 
+def calls_of_faults() -> Iterator[Call[Any]]:
+    """Those about faults on purpose."""
+    asked = fault_calls.Asked("op", "why", "eve")
+    slow = Injection.of(AGENT, FaultKind.SLOW, delay=1)
+    there = Fault("f1", AGENT, FaultKind.SLOW)
+    ending = fault_calls.Ending.of(there)
+    yield fault_calls.inject_fault(KEYS, injection=slow, allowed=True, asked=asked, present=[there])
+    yield fault_calls.read_faults(KEYS, agent_id=AGENT)
+    yield fault_calls.end_faults(KEYS, agent_id=AGENT, endings=[ending], asked=asked)
+    yield fault_calls.use_fault(KEYS, agent_id=AGENT, fault_id="f1", op="op", last=fault_calls.Last(ending))
+    read = chaos_calls.ChaosRead(Instant(1), Instant(2), 3)
+    yield chaos_calls.read_chaos(KEYS, shard=1)
+    yield chaos_calls.set_chaos(KEYS, duration=timedelta(1), asked=asked)
+    yield chaos_calls.copy_chaos(KEYS, shard=1, read=read)
+    yield chaos_calls.settle_chaos(KEYS, generation=3)
+
+
 CALLS = {
     call.script: call
-    for call in (*calls(), *calls_of_budgets(), *calls_of_forks(), *calls_of_groups(), *calls_of_families())
+    for call in (
+        *calls_of_faults(),
+        *calls(),
+        *calls_of_budgets(),
+        *calls_of_forks(),
+        *calls_of_groups(),
+        *calls_of_families(),
+    )
 }
 
 
@@ -322,6 +349,7 @@ def test_only_growing_scripts_are_refused_at_maxmemory() -> None:
         "append_batch",
         "append_outside",
         "fork_page",
+        "inject_fault",
         "move_execution",
         "open_interrupt",
         "open_namespace",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ares_celery.celery_app.install import install
     from ares_celery.config import ProcessSettings, RuntimeConfig, default_config
     from ares_celery.errors import (
+        ActivityFailedError,
         AgentAlreadyRegisteredError,
         AgentFailedError,
         AgentForkingError,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         AgentStuckError,
         AgentTypeError,
         ApprovalTimeoutError,
+        ArenaBusyError,
         AresError,
         BudgetExceededError,
         ChaosDisabledError,
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
         InvalidCursorError,
         InvalidExecutionIdError,
         InvalidPluginError,
+        InvalidScenarioError,
         InvalidSettingError,
         InvalidStepIdError,
         LeaseLostError,
@@ -108,6 +111,7 @@ if TYPE_CHECKING:
         RuntimeAlreadyStartedError,
         RuntimePermissionError,
         RuntimeStoppedError,
+        ScenarioNotFoundError,
         SecretsHookError,
         SessionNotFoundError,
         SnapshotStoreError,
@@ -331,6 +335,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "WorkflowHook",
     "register_plugin",
     # Errors
+    "ActivityFailedError",
     "AgentAlreadyRegisteredError",
     "AgentFailedError",
     "AgentForkingError",
@@ -341,6 +346,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AgentStuckError",
     "AgentTypeError",
     "ApprovalTimeoutError",
+    "ArenaBusyError",
     "AresError",
     "BudgetExceededError",
     "ChaosDisabledError",
@@ -369,6 +375,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "InvalidExecutionIdError",
     "InvalidCursorError",
     "InvalidPluginError",
+    "InvalidScenarioError",
     "InvalidSettingError",
     "InvalidStepIdError",
     "LLMUnavailableError",
@@ -394,6 +401,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",
     "RuntimeStoppedError",
+    "ScenarioNotFoundError",
     "SecretsHookError",
     "SessionNotFoundError",
     "SnapshotStoreError",

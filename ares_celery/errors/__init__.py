@@ -19,6 +19,12 @@ from typing import Any
 
 from typing_extensions import override
 
+from ares_celery.errors.arena import (
+    ActivityFailedError,
+    ArenaBusyError,
+    InvalidScenarioError,
+    ScenarioNotFoundError,
+)
 from ares_celery.errors.base import AresError, NotFoundError
 from ares_celery.errors.budgets import BudgetExceededError
 from ares_celery.errors.events import (
@@ -98,6 +104,7 @@ from ares_celery.errors.waits import (
 )
 
 __all__ = [
+    "ActivityFailedError",
     "AgentAlreadyRegisteredError",
     "AgentFailedError",
     "AgentForkingError",
@@ -109,6 +116,7 @@ __all__ = [
     "AgentStuckError",
     "AgentTypeError",
     "ApprovalTimeoutError",
+    "ArenaBusyError",
     "AresError",
     "BudgetExceededError",
     "ChaosDisabledError",
@@ -138,6 +146,7 @@ __all__ = [
     "InvalidCursorError",
     "InvalidExecutionIdError",
     "InvalidPluginError",
+    "InvalidScenarioError",
     "InvalidSettingError",
     "InvalidStepIdError",
     "LLMUnavailableError",
@@ -163,6 +172,7 @@ __all__ = [
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",
     "RuntimeStoppedError",
+    "ScenarioNotFoundError",
     "SecretsHookError",
     "SessionNotFoundError",
     "SnapshotStoreError",

@@ -1,0 +1,311 @@
+"""What scenarios do: plain functions with JSON arguments, for ``ares arena run`` and for Chaos Toolkit's ``chaos run``.
+
+The agents are those of the run that calls them, else of the namespace that ``ARES_REDIS_URL`` and ``ARES_NAMESPACE``
+name. Faults are refused unless the namespace allows them (``ares chaos enable --for 1h``). Spans are seconds as a
+number, or text such as ``500ms``, ``10s``, ``2m``.
+
+Example, of a file:
+    ``{type: python, module: ares_celery.arena.actions, func: kill_agent, arguments: {agent_id: counter-1}}``
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from ares_celery.arena.dags import without_edge, without_node
+from ares_celery.arena.ring import Ring, at_hand
+from ares_celery.errors import ActivityFailedError, AresError, OperationNotSupportedError
+from ares_celery.model.agent import AgentInfo, AgentState
+from ares_celery.model.durations import parse_duration
+
+__all__ = [
+    "corrupt_memory",
+    "disconnect_mcp",
+    "heal",
+    "inject_llm_failure",
+    "kill_agent",
+    "kill_leader",
+    "kill_orchestrator",
+    "kill_worker",
+    "partition_network",
+    "pause_agent",
+    "remove_edge",
+    "remove_node",
+    "restart_agent",
+    "resume_agent",
+    "slow_agent",
+    "tool_timeout",
+]
+
+log: Final = logging.getLogger(__name__)
+
+Span = float | str
+#: Seconds between two looks.
+_INTERVAL: Final = 0.02
+
+
+def kill_agent(
+    agent_id: str, *, force: bool = False, wait: Span | None = None, reason: str = "arena"
+) -> Mapping[str, Any]:
+    """Sends SIGKILL to the process that hosts the agent; others in it die as well, so that needs ``force``.
+
+    With ``wait`` it fails unless the agent runs again, in a later incarnation, within that time.
+    """
+    with at_hand() as ring:
+        before = _incarnations(ring, [agent_id])
+        killed: Mapping[str, Any] = ring.manager.kill_agent(agent_id, force=force, reason=reason)
+        _await_return(ring, "kill_agent", before, wait)
+        return killed
+
+
+def kill_worker(worker: str, *, wait: Span | None = None, reason: str = "arena") -> Mapping[str, Any]:
+    """Sends SIGKILL to the process of a worker that hosts agents, and names them in the log before.
+
+    Of a prefork worker it is one child. Returns ``worker``, ``pid`` and ``agents``. With ``wait`` it fails unless all
+    of them run again within that time.
+    """
+    with at_hand() as ring:
+        hosted: list[AgentInfo] = [info for info in ring.manager.list_agents() if info.worker == worker]
+        if not hosted:
+            known = sorted({info.worker for info in ring.manager.list_agents() if info.worker})
+            problem = f"no agent runs on worker {worker!r}; agents run on {', '.join(known) or 'none'}"
+            raise ActivityFailedError(name="kill_worker", problem=problem)
+        log.warning("worker %s is killed, and with it %s", worker, ", ".join(info.id for info in hosted))
+        before = _incarnations(ring, [info.id for info in hosted])
+        killed = ring.manager.kill_agent(hosted[0].id, force=True, reason=reason)
+        agents: list[str] = sorted([hosted[0].id, *killed["co_tenants"]])
+        _await_return(ring, "kill_worker", {one: before[one] for one in agents if one in before}, wait)
+        return {"worker": worker, "pid": killed["pid"], "agents": agents}
+
+
+def _incarnations(ring: Ring, agent_ids: Sequence[str]) -> dict[str, int]:
+    infos: list[AgentInfo | None] = [ring.manager.get_agent_info(one) for one in agent_ids]
+    return {info.id: info.incarnation for info in infos if info is not None}
+
+
+def _await_return(ring: Ring, name: str, before: Mapping[str, int], wait: Span | None) -> None:
+    """Waits until each agent runs in a later incarnation."""
+    if wait is None:
+        return
+    left = dict(before)
+    until = ring.clock.monotonic() + parse_duration(wait).total_seconds()
+    while True:
+        for agent_id, incarnation in list(left.items()):
+            info: AgentInfo | None = ring.manager.get_agent_info(agent_id)
+            if info is not None and info.incarnation > incarnation and info.state is AgentState.RUNNING:
+                del left[agent_id]
+        if not left:
+            return
+        if ring.clock.monotonic() >= until or ring.pause(_INTERVAL):
+            raise ActivityFailedError(name=name, problem=f"{', '.join(left)} did not come back within {wait}")
+
+
+def kill_leader(*, force: bool = False, reason: str = "arena") -> Mapping[str, Any]:
+    """Kills the first live agent of type ``leader``, or with the label ``role: leader``."""
+    return _kill_role("leader", force=force, reason=reason)
+
+
+def kill_orchestrator(*, force: bool = False, reason: str = "arena") -> Mapping[str, Any]:
+    """Kills the first live agent of type ``orchestrator``, or with the label ``role: orchestrator``."""
+    return _kill_role("orchestrator", force=force, reason=reason)
+
+
+def _kill_role(role: str, *, force: bool, reason: str) -> Mapping[str, Any]:
+    with at_hand() as ring:
+        for info in ring.manager.list_agents(states=[AgentState.RUNNING]):
+            if role in {info.type, info.labels.get("role")}:
+                killed: Mapping[str, Any] = ring.manager.kill_agent(info.id, force=force, reason=reason)
+                return killed
+    raise ActivityFailedError(
+        name=f"kill_{role}", problem=f"no running agent is of type {role!r} or labelled role={role}"
+    )
+
+
+def pause_agent(agent_id: str, *, duration: Span | None = None, reason: str = "arena") -> Mapping[str, Any]:
+    """Lets the agent rest: for so long, or until it is resumed, by the end of the run at the latest."""
+    with at_hand() as ring:
+        manager = ring.manager
+        manager.pause_agent(agent_id, reason=reason)
+        ring.later(f"resume {agent_id}", lambda: _resume_if_paused(ring, agent_id))
+        if duration is not None:
+            ring.pause(parse_duration(duration).total_seconds())
+            manager.resume_agent(agent_id, reason=reason)
+        return {"agent_id": agent_id, "paused": duration is None}
+
+
+def _resume_if_paused(ring: Ring, agent_id: str) -> None:
+    info: AgentInfo | None = ring.manager.get_agent_info(agent_id)
+    if info is not None and info.paused:
+        ring.manager.resume_agent(agent_id, reason="the run is over")
+
+
+def resume_agent(agent_id: str, *, reason: str = "arena") -> Mapping[str, Any]:
+    """Lets a paused agent run again; one that is not paused: no effect."""
+    with at_hand() as ring:
+        ring.manager.resume_agent(agent_id, reason=reason)
+        return {"agent_id": agent_id, "paused": False}
+
+
+def restart_agent(agent_id: str, *, reason: str = "arena") -> Mapping[str, Any]:
+    """Ends the agent's incarnation in order and begins a new one."""
+    with at_hand() as ring:
+        ring.manager.restart_agent(agent_id, reason=reason)
+        return {"agent_id": agent_id}
+
+
+# -- faults that last --------------------------------------------------------------------------------------------------
+
+
+def slow_agent(  # noqa: PLR0913 - one parameter for each thing that may be said of a fault
+    agent_id: str,
+    delay: Span,
+    *,
+    duration: Span | None = None,
+    count: int | None = None,
+    probability: float = 1.0,
+    seed: int | None = None,
+    reason: str = "arena",
+) -> Mapping[str, Any]:
+    """Lets each call of the agent wait for ``delay``; 0 ends that."""
+    return _inject("slow_agent", agent_id, delay, **_said(duration, count, probability, seed, reason))
+
+
+def tool_timeout(  # noqa: PLR0913 - as above
+    agent_id: str,
+    timeout: Span,
+    *,
+    duration: Span | None = None,
+    count: int | None = None,
+    probability: float = 1.0,
+    seed: int | None = None,
+    reason: str = "arena",
+) -> Mapping[str, Any]:
+    """Cuts off each tool call of the agent after ``timeout``; 0 ends that."""
+    return _inject("tool_timeout", agent_id, timeout, **_said(duration, count, probability, seed, reason))
+
+
+def partition_network(
+    agent_id: str,
+    *,
+    duration: Span | None = None,
+    count: int | None = None,
+    probability: float = 1.0,
+    seed: int | None = None,
+    reason: str = "arena",
+) -> Mapping[str, Any]:
+    """Cuts the agent's incarnation off the store: it is brought back elsewhere, and the old one is refused."""
+    return _inject("partition_network", agent_id, **_said(duration, count, probability, seed, reason))
+
+
+def corrupt_memory(
+    agent_id: str,
+    *,
+    duration: Span | None = None,
+    count: int | None = None,
+    probability: float = 1.0,
+    seed: int | None = None,
+    reason: str = "arena",
+) -> Mapping[str, Any]:
+    """Damages the newest stored snapshot, and lets the agent's incarnation die at its next call."""
+    return _inject("corrupt_memory", agent_id, **_said(duration, count, probability, seed, reason))
+
+
+def disconnect_mcp(  # noqa: PLR0913 - as above
+    agent_id: str,
+    *,
+    server: str = "",
+    duration: Span | None = None,
+    count: int | None = None,
+    probability: float = 1.0,
+    seed: int | None = None,
+    reason: str = "arena",
+) -> Mapping[str, Any]:
+    """Cuts the agent's connections to MCP servers, or to one of them."""
+    more = _said(duration, count, probability, seed, reason)
+    return _inject("disconnect_mcp", agent_id, server=server, **more)
+
+
+def inject_llm_failure(  # noqa: PLR0913 - as above
+    agent_id: str,
+    *,
+    error_type: str = "rate_limit",
+    retry_after: Span | None = None,
+    duration: Span | None = None,
+    count: int | None = None,
+    probability: float = 1.0,
+    seed: int | None = None,
+    reason: str = "arena",
+) -> Mapping[str, Any]:
+    """Lets requests to language models fail, with rate_limit or another of the errors that a fault may have."""
+    more = _said(duration, count, probability, seed, reason)
+    return _inject("inject_llm_failure", agent_id, error_type=error_type, retry_after=retry_after, **more)
+
+
+def heal(agent_id: str | None = None, *, fault: str | None = None, reason: str = "arena") -> list[Mapping[str, Any]]:
+    """Ends the faults of an agent, or one kind of them, or those of all agents; none active: no effect."""
+    with at_hand() as ring:
+        return [one.to_json() for one in ring.manager.heal(agent_id, fault, reason=reason)]
+
+
+def _said(
+    duration: Span | None, count: int | None, probability: float, seed: int | None, reason: str
+) -> dict[str, Any]:
+    return {"duration": duration, "count": count, "probability": probability, "seed": seed, "reason": reason}
+
+
+def _inject(method: str, agent_id: str, *amount: Span, **said: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+    with at_hand() as ring:
+        given = [parse_duration(one) for one in amount]
+        fault: Any = getattr(ring.manager, method)(agent_id, *given, **said)
+        # Zero ends a fault, and there is none to be told of.
+        if fault is None or (given and given[0] <= timedelta(0)):
+            return {"agent_id": agent_id, "cleared": True}
+        ring.later(f"heal {fault.kind.value} of {agent_id}", lambda: _heal_if_active(ring, fault))
+        told: Mapping[str, Any] = fault.to_json()
+        return told
+
+
+def _heal_if_active(ring: Ring, fault: Any) -> None:  # noqa: ANN401 - a Fault
+    try:
+        ring.manager.heal(fault.agent_id, fault.id, reason="the run is over")
+    except AresError as error:
+        # It ended by itself, or its agent was deleted: both are what healing wants.
+        if error.code not in {"fault_not_found", "agent_not_found"}:
+            raise
+
+
+# -- registered DAGs ---------------------------------------------------------------------------------------------------
+
+
+def remove_node(node_id: str, *, dag: str = "", reason: str = "arena") -> Mapping[str, Any]:
+    """Takes a node, and the edges at it, out of a registered DAG; the end of the run puts it back."""
+    return _change_dag(dag, reason, "remove_node", lambda value: without_node(value, node_id))
+
+
+def remove_edge(source_id: str, target_id: str, *, dag: str = "", reason: str = "arena") -> Mapping[str, Any]:
+    """Takes an edge out of a registered DAG; the end of the run puts it back."""
+    return _change_dag(dag, reason, "remove_edge", lambda value: without_edge(value, source_id, target_id))
+
+
+def _change_dag(
+    dag: str, reason: str, name: str, change: Callable[[object], Mapping[str, Any] | None]
+) -> Mapping[str, Any]:
+    with at_hand() as ring:
+        manager = ring.manager
+        keys: list[str] = [dag] if dag else list(manager.introspect().dags.get("keys", ()))
+        changed = {key: after for key in keys if (after := change(manager.get_agent_dag(key))) is not None}
+        if not changed:
+            problem = f"DAG {dag!r} has none of this name" if dag else "no registered DAG has one of this name"
+            raise ActivityFailedError(name=name, problem=problem)
+        if len(changed) > 1:
+            raise OperationNotSupportedError(
+                operation=name, reason=f"several DAGs have it: {', '.join(changed)}; name one"
+            )
+        ((key, after),) = changed.items()
+        before = manager.get_agent_dag(key)
+        manager.register_agent_dag(key, after, reason=reason)
+        ring.later(f"put back DAG {key}", lambda: manager.register_agent_dag(key, before, reason="the run is over"))
+        return {"dag": key}

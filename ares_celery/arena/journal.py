@@ -1,0 +1,176 @@
+"""What a run did and what came of it, as values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import to_jsonable_python
+
+if TYPE_CHECKING:
+    from ares_celery.arena.verdict.verdict import Verdict
+
+__all__ = ["ActivityReport", "Outcome", "Phase", "RunStatus", "ScenarioReport", "plain"]
+
+#: Characters of an activity's output that a report keeps.
+_LONGEST: Final = 20_000
+
+
+class RunStatus(StrEnum):
+    """How a run ended."""
+
+    #: All was as it had to be.
+    COMPLETED = "completed"
+    #: The hypothesis did not hold afterwards, or something did not end as expected.
+    DEVIATED = "deviated"
+    #: The hypothesis did not hold before; nothing was done.
+    PRECONDITION = "precondition"
+    #: It was ended before its end: by a person, its timeout, an error that stops it.
+    INTERRUPTED = "interrupted"
+
+
+class Outcome(StrEnum):
+    """How an activity ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    #: What it waits for did not end as it had to.
+    SKIPPED = "skipped"
+    #: The run ended before it did.
+    CANCELLED = "cancelled"
+
+
+class Phase(StrEnum):
+    """Where in a run an activity belongs."""
+
+    BEFORE = "before"
+    METHOD = "method"
+    AFTER = "after"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityReport:
+    """What became of one activity.
+
+    Attributes:
+        name: Its name; ``label`` is what the file calls it for people.
+        outcome: How it ended.
+        problem: Why it did not succeed; empty when it did.
+        output: What its provider gave, as JSON.
+        expected: ``success``, ``failure`` or ``""`` where the scenario says nothing.
+        as_expected: It ended as expected; None where nothing was expected.
+        target: The agent that it is about.
+        fault: What kind of fault it was; empty for a probe.
+        started: When it began, by the clock of the store, aware UTC; None: it never did.
+        duration: Seconds that it took.
+    """
+
+    name: str
+    phase: Phase
+    kind: str
+    outcome: Outcome
+    label: str = ""
+    problem: str = ""
+    output: Any = None
+    expected: str = ""
+    as_expected: bool | None = None
+    target: str = ""
+    fault: str = ""
+    started: datetime | None = None
+    duration: float = 0.0
+
+    @property
+    def is_fine(self) -> bool:
+        """It ended as it had to: as expected, or with success where nothing was said."""
+        return self.outcome is Outcome.SUCCEEDED if self.as_expected is None else self.as_expected
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioReport:
+    """What became of a run.
+
+    Attributes:
+        title: Of the scenario.
+        status: How the run ended.
+        partial: Not everything was done; ``partial_because`` says why.
+        passed: Activities of the method that ended as they had to.
+        failed: Those that did not.
+        verified: Nothing ended otherwise than expected; true when nothing was expected.
+        activities: Everything that was done, in the order of its end within each phase.
+        namespace: Where.
+        started: When, by the clock of the store, aware UTC.
+        ended: Until when.
+        seed: Of a survival run: the same one draws the same faults and targets.
+        verdict: What the agents' events say; None when nobody judged.
+    """
+
+    title: str
+    status: RunStatus
+    activities: tuple[ActivityReport, ...]
+    namespace: str
+    started: datetime
+    ended: datetime
+    partial: bool = False
+    partial_because: str = ""
+    form: str = ""
+    seed: int | None = None
+    verdict: Verdict | None = None
+
+    def of(self, phase: Phase) -> tuple[ActivityReport, ...]:
+        """The activities of a phase."""
+        return tuple(one for one in self.activities if one.phase is phase)
+
+    @property
+    def passed(self) -> int:
+        """Activities of the method that ended as they had to."""
+        return sum(one.is_fine for one in self.of(Phase.METHOD))
+
+    @property
+    def failed(self) -> int:
+        """Activities of the method that ran and did not."""
+        ran = (one for one in self.of(Phase.METHOD) if one.outcome in {Outcome.SUCCEEDED, Outcome.FAILED})
+        return sum(not one.is_fine for one in ran)
+
+    @property
+    def verified(self) -> bool:
+        """Nothing ended otherwise than expected; true when nothing was expected."""
+        return all(one.as_expected is not False for one in self.of(Phase.METHOD))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain JSON values; instants as ISO 8601, durations as seconds."""
+        told: dict[str, Any] = {
+            "title": self.title,
+            "status": self.status.value,
+            "partial": self.partial,
+            "partial_because": self.partial_because,
+            "passed": self.passed,
+            "failed": self.failed,
+            "verified": self.verified,
+            "namespace": self.namespace,
+            "started": self.started.isoformat(),
+            "ended": self.ended.isoformat(),
+            "form": self.form,
+            "seed": self.seed,
+            "activities": [plain(asdict(one)) for one in self.activities],
+            "verdict": None if self.verdict is None else self.verdict.to_json(),
+        }
+        return told
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - JSON of whatever was given
+    """The value as plain JSON, cut off where nobody would read on.
+
+    Example:
+        >>> plain({"a": (1, 2)}), plain(object)[:7]
+        ({'a': [1, 2]}, "<class ")
+    """
+    try:
+        made: Any = to_jsonable_python(value, fallback=repr)
+        text = json.dumps(made)
+    except Exception as error:  # noqa: BLE001 - of somebody else's function
+        return f"(it cannot be shown: {type(error).__name__})"
+    return made if len(text) <= _LONGEST else text[:_LONGEST] + "…"

@@ -1,0 +1,78 @@
+"""Where actions and probes find the agents: the run that calls them, else the environment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ares_celery.clock import Clock, SystemClock
+
+__all__ = ["Ring", "Undo", "at_hand", "entered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What sets something right again that an action has done.
+
+    Attributes:
+        name: What it undoes.
+        call: Does it; safe to call when it was undone already.
+    """
+
+    name: str
+    call: Callable[[], object]
+
+
+@dataclass(slots=True)
+class Ring:
+    """What the activities of one run share.
+
+    Attributes:
+        manager: Of the namespace.
+        clock: Waits go through it.
+        stop: Set when the run is to end.
+        undone: What was done by actions and ends with the run.
+    """
+
+    manager: Any
+    clock: Clock = field(default_factory=SystemClock)
+    stop: threading.Event = field(default_factory=threading.Event)
+    undone: list[Undo] = field(default_factory=list[Undo])
+
+    def pause(self, seconds: float) -> bool:
+        """Waits; True when the run is to end before that."""
+        return self.clock.wait(self.stop, seconds)
+
+    def later(self, name: str, call: Callable[[], object]) -> None:
+        """Keeps what undoes an action until the run ends."""
+        self.undone.append(Undo(name, call))
+
+
+_current: Final[ContextVar[Ring | None]] = ContextVar("ares_ring", default=None)
+
+
+@contextmanager
+def entered(ring: Ring) -> Generator[Ring]:
+    """Lets whatever is called inside find the ring; threads find it with a copy of the context."""
+    token = _current.set(ring)
+    try:
+        yield ring
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def at_hand() -> Generator[Ring]:
+    """The ring of the run; without one, as under ``chaos run``, the namespace that ``ARES_*`` names."""
+    ring = _current.get()
+    if ring is not None:
+        yield ring
+        return
+    from ares_celery.celery_app.client import Manager  # noqa: PLC0415 - Celery costs 0.3 s: paid by who needs it
+
+    with Manager.connect() as manager:
+        yield Ring(manager)

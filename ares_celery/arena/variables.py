@@ -1,0 +1,116 @@
+"""``${name}`` in a scenario: what its configuration says, or who runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from ares_celery.arena.problems import Place, Problems
+from ares_celery.arena.values import as_list, as_mapping
+
+__all__ = ["filled", "has_variable", "resolve"]
+
+_VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
+
+
+def _bool(text: str) -> bool:
+    if text.lower() in {"1", "true", "yes"}:
+        return True
+    if text.lower() in {"0", "false", "no", ""}:
+        return False
+    message = f"{text!r} is neither true nor false"
+    raise ValueError(message)
+
+
+_KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": _bool,
+    "json": json.loads,
+}
+
+
+def resolve(
+    configuration: object, given: Mapping[str, Any], problems: Problems, *, environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The values of a configuration; what is given wins, what is missing is a problem.
+
+    Args:
+        configuration: As the file has it: values, or ``{type: env, key, default, env_var_type}``.
+        given: Values of whoever runs it.
+        problems: What is wrong is added.
+        environ: Injected in tests.
+    """
+    found: dict[str, Any] = {}
+    for name, value in as_mapping(configuration).items():
+        if name in given:
+            continue
+        if isinstance(value, Mapping) and "type" in value:
+            found.update(_from_env(name, as_mapping(cast("object", value)), problems, environ or os.environ))
+        else:
+            found[name] = value
+    return {**found, **given}
+
+
+def _from_env(name: str, value: Mapping[str, Any], problems: Problems, environ: Mapping[str, str]) -> Mapping[str, Any]:
+    place: Place = ("configuration", name)
+    extra = sorted(set(value) - {"type", "key", "default", "env_var_type"})
+    kind = _KINDS.get(str(value.get("env_var_type", "str")))
+    if value["type"] != "env":
+        problems.add((*place, "type"), f"{value['type']!r} is not supported here; give a value, or `type: env`")
+    elif not isinstance(value.get("key"), str):
+        problems.add((*place, "key"), "name the environment variable")
+    elif extra:
+        problems.add((*place, extra[0]), "there is no such field; there are type, key, default, env_var_type")
+    elif kind is None:
+        problems.add((*place, "env_var_type"), f"it is one of {', '.join(_KINDS)}")
+    elif value["key"] in environ:
+        try:
+            return {name: kind(environ[value["key"]])}
+        except ValueError as error:
+            problems.add(place, f"environment variable {value['key']} cannot be used: {error}")
+    elif "default" in value:
+        return {name: value["default"]}
+    return {}
+
+
+def has_variable(value: object) -> bool:
+    """A text that stands for something that is not known yet.
+
+    Example:
+        >>> has_variable("${agent_id}"), has_variable("a")
+        (True, False)
+    """
+    return isinstance(value, str) and _VARIABLE.search(value) is not None
+
+
+def filled(value: Any, known: Mapping[str, Any], missing: Callable[[Place, str], object], place: Place = ()) -> Any:  # noqa: ANN401 - JSON values
+    """The value with its variables replaced; one that is its whole text keeps its type.
+
+    Example:
+        >>> filled({"a": "${x}", "b": ["is ${x}"]}, {"x": 3}, print)
+        {'a': 3, 'b': ['is 3']}
+    """
+    if isinstance(value, Mapping):
+        items = as_mapping(cast("object", value)).items()
+        return {name: filled(item, known, missing, (*place, name)) for name, item in items}
+    if isinstance(value, list):
+        numbered = enumerate(as_list(cast("object", value)))
+        return [filled(item, known, missing, (*place, number)) for number, item in numbered]
+    if not isinstance(value, str):
+        return value
+    whole = _VARIABLE.fullmatch(value)
+    if whole and whole[1] in known:
+        return known[whole[1]]
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] in known:
+            return str(known[match[1]])
+        missing(place, match[1])
+        return match[0]
+
+    return _VARIABLE.sub(replaced, value)

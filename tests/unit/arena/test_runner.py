@@ -1,0 +1,379 @@
+"""Runs of scenarios: order, concurrency, expectations, early ends, rollbacks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+
+from ares_celery.arena.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
+from ares_celery.arena.loading import parse_scenario
+from ares_celery.arena.runner import ScenarioRun
+from ares_celery.errors import AgentNotFoundError
+from tests.unit.arena.managers import StandIn
+from tests.wait import wait_until
+
+DEEDS = "arena_deeds"
+
+
+class Deeds:
+    """Functions that a scenario calls, which note when they began and ended."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.running = 0
+        self.most = 0
+        self.lock = threading.Lock()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def work(self, name: str, *, fails: bool = False, waits: bool = False, gives: Any = None) -> Any:
+        with self.lock:
+            self.log.append(f"+{name}")
+            self.running += 1
+            self.most = max(self.most, self.running)
+        try:
+            if waits:
+                assert self.gate.wait(10)
+            if fails:
+                raise KeyError(f"{name} is broken")
+            return gives
+        finally:
+            with self.lock:
+                self.running -= 1
+                self.log.append(f"-{name}")
+
+
+@pytest.fixture
+def deeds(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deeds]:
+    """Those of a module that the run is told to allow."""
+    made, module = Deeds(), ModuleType(DEEDS)
+
+    def work(name: str, *, fails: bool = False, waits: bool = False, gives: Any = None) -> Any:
+        return made.work(name, fails=fails, waits=waits, gives=gives)
+
+    module.work = work  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, DEEDS, module)
+    yield made
+    made.gate.set()
+
+
+def deed(name: str, kind: str = "action", **arguments: Any) -> dict[str, Any]:
+    """One activity; ``tolerance``, ``pauses`` and ``background`` are its own."""
+    own: dict[str, Any] = {one: arguments.pop(one) for one in ("tolerance", "pauses", "background") if one in arguments}
+    provider = {"type": "python", "module": DEEDS, "func": "work", "arguments": {"name": name, **arguments}}
+    return {"type": kind, "name": name, "provider": provider, **own}
+
+
+def made(
+    *method: dict[str, Any], config: Any = None, activities: Any = None, manager: Any = None, **more: Any
+) -> ScenarioRun:
+    """A run of these activities."""
+    extension = {"name": "ares", "config": config or {}, "activities": activities or {}}
+    document = {"title": "t", "method": list(method), "extensions": [extension], **more}
+    scenario = parse_scenario(document, allow_modules=[DEEDS])
+    return ScenarioRun(cast("Any", manager or StandIn()), scenario, allow_modules=[DEEDS])
+
+
+def by_name(report: ScenarioReport, phase: Phase = Phase.METHOD) -> dict[str, ActivityReport]:
+    """The activities of a phase."""
+    return {one.name: one for one in report.of(phase)}
+
+
+# -- order and concurrency --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec(142)
+def test_one_at_a_time_in_the_order_of_the_file_unless_one_waits_for_another(deeds: Deeds) -> None:
+    """Without parallel_actions."""
+    report = made(deed("a"), deed("b"), deed("c"), activities={"a": {"depends_on": ["c"]}}).run()
+    assert deeds.log == ["+b", "-b", "+c", "-c", "+a", "-a"]
+    assert (report.status, report.passed, report.failed) == (RunStatus.COMPLETED, 3, 0)
+
+
+@pytest.mark.spec(142)
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_parallel_actions_are_as_many_as_max_concurrent_says(deeds: Deeds, limit: int) -> None:
+    """Never more at once, and as many when there are enough."""
+    deeds.gate.clear()
+    names = [f"n{number}" for number in range(6)]
+    run = made(*(deed(one, waits=True) for one in names), config={"parallel_actions": True, "max_concurrent": limit})
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    wait_until(lambda: deeds.running == limit, f"{limit} at once")
+    deeds.gate.set()
+    thread.join(10)
+    assert deeds.most == limit
+    assert sorted(one for one in deeds.log if one[0] == "+") == [f"+{one}" for one in names]
+
+
+@pytest.mark.spec(142)
+def test_parallel_actions_obey_depends_on(deeds: Deeds) -> None:
+    """A diamond: the sides wait for the top and run together, the bottom waits for both."""
+    deeds.gate.clear()
+    waits = {"left": ["top"], "right": ["top"], "bottom": ["left", "right"]}
+    run = made(
+        deed("bottom"),
+        deed("left", waits=True),
+        deed("right", waits=True),
+        deed("top"),
+        config={"parallel_actions": True},
+        activities={name: {"depends_on": others} for name, others in waits.items()},
+    )
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    wait_until(lambda: deeds.running == 2, "both sides")
+    assert deeds.log[:2] == ["+top", "-top"]
+    assert "+bottom" not in deeds.log
+    deeds.gate.set()
+    thread.join(10)
+    assert deeds.log[-2:] == ["+bottom", "-bottom"]
+
+
+def test_what_waits_for_a_failure_is_skipped_and_what_waits_for_an_expected_one_is_not(deeds: Deeds) -> None:
+    """Skipped is neither passed nor failed."""
+    run = made(
+        deed("bad", fails=True),
+        deed("after"),
+        deed("meant", fails=True),
+        deed("then"),
+        activities={
+            "after": {"depends_on": ["bad"], "expect_success": True},
+            "meant": {"expect_failure": True},
+            "then": {"depends_on": ["meant"]},
+        },
+    )
+    report = run.run()
+    found = by_name(report)
+    assert found["after"].outcome is Outcome.SKIPPED
+    assert found["after"].as_expected is None
+    assert found["then"].outcome is Outcome.SUCCEEDED
+    assert (report.passed, report.failed, report.status) == (2, 1, RunStatus.DEVIATED)
+
+
+def test_a_delay_and_a_background_activity(deeds: Deeds) -> None:
+    """One in the background holds nobody up; a delay holds up those after it."""
+    deeds.gate.clear()
+    run = made(deed("behind", waits=True, background=True), deed("a"), deed("b"), activities={"a": {"delay": "50ms"}})
+    thread = threading.Thread(target=run.run)
+    thread.start()
+    wait_until(lambda: "-b" in deeds.log, "the others")
+    assert deeds.log == ["+behind", "+a", "-a", "+b", "-b"]
+    deeds.gate.set()
+    thread.join(10)
+    assert deeds.log[-1] == "-behind"
+
+
+# -- expectations -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec(143)
+@pytest.mark.parametrize(
+    ("fails", "expected", "fine"),
+    [(False, "success", True), (True, "success", False), (False, "failure", False), (True, "failure", True)],
+)
+def test_expectations_compare_in_all_four_combinations(
+    deeds: Deeds,
+    fails: bool,  # noqa: FBT001 - a parameter of the test
+    expected: str,
+    fine: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """What came against what was expected: as it is, and not the other way round."""
+    report = made(deed("a", fails=fails), activities={"a": {f"expect_{expected}": True}}).run()
+    found = by_name(report)["a"]
+    assert (found.outcome is Outcome.FAILED, found.expected, found.as_expected) == (fails, expected, fine)
+    assert (report.verified, report.passed, report.failed) == (fine, int(fine), int(not fine))
+    assert report.status is (RunStatus.COMPLETED if fine else RunStatus.DEVIATED)
+    assert not report.partial
+
+
+@pytest.mark.spec(143)
+def test_a_failure_elsewhere_is_not_the_expected_one(deeds: Deeds) -> None:
+    """A text is looked for in what failed."""
+    fine = {"a": {"expect_failure": "is broken"}}
+    assert made(deed("a", fails=True), activities=fine).run().verified
+    other = made(deed("a", fails=True), activities={"a": {"expect_failure": "not found"}}).run()
+    assert (other.verified, other.status) == (False, RunStatus.DEVIATED)
+
+
+@pytest.mark.spec(143)
+def test_where_nothing_was_expected_nothing_is_unverified(deeds: Deeds) -> None:
+    """A failure is a failure all the same."""
+    report = made(deed("a", fails=True)).run()
+    assert (report.verified, report.passed, report.failed) == (True, 0, 1)
+    assert report.status is RunStatus.DEVIATED
+
+
+# -- early ends -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec(143)
+def test_stop_on_error_gives_a_partial_report_that_says_so(deeds: Deeds) -> None:
+    """The rest is not done, and is in the report; without it all is done."""
+    method = [deed("a"), deed("b", fails=True), deed("c")]
+    report = made(*method, config={"stop_on_error": True}, rollbacks=[deed("r")]).run()
+    assert deeds.log == ["+a", "-a", "+b", "-b", "+r", "-r"]
+    assert (report.status, report.partial) == (RunStatus.INTERRUPTED, True)
+    assert report.partial_because == "'b' did not end as it had to, and stop_on_error is set"
+    assert by_name(report)["c"].outcome is Outcome.CANCELLED
+    assert (report.passed, report.failed) == (1, 1)
+    whole = made(*method).run()
+    assert (whole.partial, whole.passed, whole.failed) == (False, 2, 1)
+
+
+@pytest.mark.spec(143)
+def test_an_expected_failure_is_no_error_to_stop_on(deeds: Deeds) -> None:
+    """Only what ends otherwise than it has to."""
+    expects = {"a": {"expect_failure": True}}
+    report = made(deed("a", fails=True), deed("b"), config={"stop_on_error": True}, activities=expects).run()
+    assert (report.status, report.partial, report.passed) == (RunStatus.COMPLETED, False, 2)
+
+
+@pytest.mark.spec(143)
+def test_a_cancelled_run_gives_a_partial_report_that_says_so(deeds: Deeds) -> None:
+    """Whoever stops it; what was being done is awaited, the rollbacks run."""
+    deeds.gate.clear()
+    run = made(deed("a", waits=True), deed("b"), rollbacks=[deed("r")])
+    reports: list[ScenarioReport] = []
+    thread = threading.Thread(target=lambda: reports.append(run.run()))
+    thread.start()
+    wait_until(lambda: "+a" in deeds.log, "the first")
+    run.stop("SIGTERM")
+    deeds.gate.set()
+    thread.join(10)
+    (report,) = reports
+    assert (report.status, report.partial, report.partial_because) == (RunStatus.INTERRUPTED, True, "SIGTERM")
+    assert [(one.name, one.outcome) for one in report.activities] == [
+        ("a", Outcome.SUCCEEDED),
+        ("b", Outcome.CANCELLED),
+        ("r", Outcome.SUCCEEDED),
+    ]
+    assert report.to_json()["partial_because"] == "SIGTERM"
+
+
+def test_a_timeout_ends_the_method(deeds: Deeds) -> None:
+    """Also while it waits for nothing but a delay."""
+    report = made(deed("a"), config={"timeout": "30ms"}, activities={"a": {"delay": "1h"}}, rollbacks=[deed("r")]).run()
+    assert report.partial_because == "its timeout of 0.03 s is over"
+    assert deeds.log == ["+r", "-r"]
+
+
+def test_a_run_stopped_before_it_begins_does_nothing_but_roll_back(deeds: Deeds) -> None:
+    """A signal may come at any time."""
+    run = made(deed("a"), rollbacks=[deed("r")])
+    run.stop("early")
+    report = run.run()
+    assert (report.status, report.partial_because) == (RunStatus.INTERRUPTED, "early")
+    assert deeds.log == ["+r", "-r"]
+
+
+# -- hypothesis and rollbacks -----------------------------------------------------------------------------------------
+
+
+def holds(gives: list[Any]) -> dict[str, Any]:
+    """A hypothesis that has to give true."""
+    probes = [deed(f"p{number}", "probe", gives=one, tolerance=True) for number, one in enumerate(gives)]
+    return {"steady-state-hypothesis": {"title": "h", "probes": probes}}
+
+
+def test_where_the_hypothesis_does_not_hold_before_nothing_is_done(deeds: Deeds) -> None:
+    """Told apart from a deviation."""
+    report = made(deed("a"), rollbacks=[deed("r")], **holds([True, False])).run()
+    assert (report.status, report.partial) == (RunStatus.PRECONDITION, True)
+    assert deeds.log == ["+p0", "-p0", "+p1", "-p1", "+r", "-r"]
+
+
+def test_the_hypothesis_is_looked_at_again_after_the_method(deeds: Deeds) -> None:
+    """It holds before and not after: the run deviates."""
+    manager = StandIn()
+    probe = {
+        "type": "probe",
+        "name": "nobody rests",
+        "tolerance": False,
+        "provider": {
+            "type": "python",
+            "module": "ares_celery.arena.probes",
+            "func": "agent_is",
+            "arguments": {"agent_id": "a", "state": "paused"},
+        },
+    }
+    held = {"steady-state-hypothesis": {"title": "h", "probes": [probe]}}
+    assert made(deed("a"), manager=manager, **held).run().status is RunStatus.COMPLETED
+    broken = {**held["steady-state-hypothesis"], "probes": [{**probe, "tolerance": "no such"}]}
+    report = made(deed("a"), manager=manager, **{"steady-state-hypothesis": broken}).run()
+    assert report.status is RunStatus.PRECONDITION
+    assert "the tolerance is 'no such'" in by_name(report, Phase.BEFORE)["nobody rests"].problem
+
+
+def test_rollbacks_run_whatever_happens(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them, though one fails; also when the thread of the run itself is to end."""
+    report = made(deed("a", fails=True), rollbacks=[deed("r1", fails=True), deed("r2")]).run()
+    rolled = by_name(report, Phase.ROLLBACK)
+    assert [rolled[name].outcome for name in ("r1", "r2")] == [Outcome.FAILED, Outcome.SUCCEEDED]
+    assert "KeyError" in rolled["r1"].problem
+    deeds.log.clear()
+    run = made(deed("a"), rollbacks=[deed("r")])
+
+    def interrupt(_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "_do_method", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert deeds.log == ["+r", "-r"]
+
+
+def test_what_actions_did_is_undone_newest_first_without_being_told() -> None:
+    """Faults are healed, paused agents resumed, DAGs put back; what ended by itself is no error."""
+    manager = StandIn(heal=AgentNotFoundError(agent_id="a"))
+    manager.dags["a"] = {"nodes": ["x", "y"], "edges": [["x", "y"]]}
+
+    def of(func: str, **arguments: Any) -> dict[str, Any]:
+        module = "ares_celery.arena.actions"
+        provider = {"type": "python", "module": module, "func": func, "arguments": arguments}
+        return {"type": "action", "name": func, "provider": provider}
+
+    report = made(
+        of("pause_agent", agent_id="a"),
+        of("slow_agent", agent_id="b", delay="2s"),
+        of("remove_node", node_id="y"),
+        manager=manager,
+    ).run()
+    assert report.status is RunStatus.COMPLETED
+    assert [one.name for one in report.of(Phase.ROLLBACK)] == ["put back DAG a", "heal slow of b", "resume a"]
+    assert all(one.outcome is Outcome.SUCCEEDED for one in report.of(Phase.ROLLBACK))
+    assert manager.dags["a"]["nodes"] == ["x", "y"]
+    assert not manager.infos["a"].paused
+    assert [call[0] for call in manager.calls] == [
+        "pause_agent",
+        "slow_agent",
+        "register_agent_dag",
+        "register_agent_dag",
+        "heal",
+        "resume_agent",
+    ]
+
+
+def test_a_function_may_raise_anything(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it ends the run or its thread."""
+
+    def exits(*_: object, **__: object) -> None:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(deeds, "work", exits)
+    report = made(deed("a"), deed("b")).run()
+    assert [one.problem for one in report.of(Phase.METHOD)] == ["SystemExit: 3"] * 2
+
+
+def test_the_clock_of_the_store_dates_a_run(deeds: Deeds) -> None:
+    """The clocks of who runs it and of who stores events may differ."""
+    report = made(deed("a")).run()
+    assert report.started.isoformat().startswith("2030-01-01T00:00:0")
+    assert report.ended >= report.started
+    first = report.activities[0]
+    assert first.started is not None
+    assert report.started <= first.started <= report.ended

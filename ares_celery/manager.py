@@ -33,6 +33,7 @@ from ares_celery.model.arguments import as_shown, check_choice, check_flags, che
 from ares_celery.model.command import Command, IfExists
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
+from ares_celery.runtime.arena_holds import ArenaHolds
 from ares_celery.runtime.callers import apply_asked, check_texts, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.forking import Forks
@@ -66,6 +67,7 @@ class CoreManager(
     NamespaceOverview,
     Children,
     AgentMessages,
+    ArenaHolds,
     AgentQueries,
 ):
     """Asks for agents to be started, stopped, restarted; thread-safe. ``reason=`` and ``actor=`` are kept."""

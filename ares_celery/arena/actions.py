@@ -1,7 +1,7 @@
 """What scenarios do: plain functions with JSON arguments, for ``ares arena run`` and for Chaos Toolkit's ``chaos run``.
 
 The agents are those of the run that calls them, else of the namespace that ``ARES_REDIS_URL`` and ``ARES_NAMESPACE``
-name. Faults are refused unless the namespace allows them (``ares chaos enable --for 1h``). Spans are seconds as a
+name. Faults are refused unless the namespace allows them. Spans are seconds as a
 number, or text such as ``500ms``, ``10s``, ``2m``.
 
 Example, of a file:

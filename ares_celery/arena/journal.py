@@ -165,8 +165,8 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - JSON of whatever was given
     """The value as plain JSON, cut off where nobody would read on.
 
     Example:
-        >>> plain({"a": (1, 2)}), plain(object)[:7]
-        ({'a': [1, 2]}, "<class ")
+        >>> plain({"a": (1, 2)}), plain(object)
+        ({'a': [1, 2]}, "<class 'object'>")
     """
     try:
         made: Any = to_jsonable_python(value, fallback=repr)

@@ -9,6 +9,7 @@ from typing import Any
 from ares_celery.agents.summariser import Summariser
 from ares_celery.async_manager.calls import Calls
 from ares_celery.config import RuntimeConfig
+from ares_celery.model.arena import ArenaHold
 from ares_celery.model.audit import AuditEntry
 from ares_celery.model.group import GroupInfo, Strategy, StrategyName
 from ares_celery.model.introspection import RuntimeSnapshot
@@ -35,6 +36,22 @@ class AsyncNamespace:
     async def stats(self) -> RuntimeStats:
         """The namespace in numbers."""
         return await self._calls.run(self._calls.core.stats)
+
+    async def hold_arena(self, owner: str, info: Mapping[str, Any], *, reason: str = "", actor: str = "") -> ArenaHold:
+        """Takes the arena for a survival run, or keeps it; see :meth:`Manager.hold_arena`."""
+        return await self._calls.run(self._calls.core.hold_arena, owner, info, reason=reason, actor=actor)
+
+    async def release_arena(self, owner: str) -> bool:
+        """Frees the arena of a run that is over; False when it is another's by now."""
+        return await self._calls.run(self._calls.core.release_arena, owner)
+
+    async def arena(self) -> ArenaHold | None:
+        """The survival run that is under way in the namespace; None when there is none."""
+        return await self._calls.run(self._calls.core.arena)
+
+    async def stop_arena(self, *, reason: str = "", actor: str = "") -> ArenaHold | None:
+        """Asks the survival run that is under way to end; see :meth:`Manager.stop_arena`."""
+        return await self._calls.run(self._calls.core.stop_arena, reason=reason, actor=actor)
 
     async def introspect(self) -> RuntimeSnapshot:
         """Everything that is known of the namespace at this moment; see :meth:`Manager.introspect`."""

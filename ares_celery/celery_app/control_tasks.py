@@ -167,6 +167,8 @@ CONTROLS: Final = (
     Control("register_agent_dag"),
     Control("get_agent_dag", "the JSON that was registered, or null"),
     Control("introspect", "`RuntimeSnapshot`"),
+    Control("arena", "the survival run: `owner`, `info`, `since`, `stop`; or null"),
+    Control("stop_arena", "the same run, which ends soon; or null"),
     Control("get_config", "`RuntimeConfig`; durations as `8s`", {}, calls.get_config, _get_config),
     Control("set_config", "`RuntimeConfig` afterwards"),
     Control("list_types", "type → parameters", {}, calls.list_types, _list_types),
@@ -225,6 +227,8 @@ CONTROLS: Final = (
 WITHOUT_TASK: Final[Mapping[str, str]] = {
     "notify_agent_dead": "is a task of its own, on the supervision queue",
     "fork_agent": "copies a whole history, which may take longer than a task may; from Python or `ares agents fork`",
+    "hold_arena": "kept by the process of the run, for seconds at a time",
+    "release_arena": "by the process of the run",
     "compact": "takes as long as the stream and its summariser; hosting processes compact by themselves",
     "compact_all": "takes as long as all streams together; hosting processes compact by themselves",
     "events": "an object of the process; `ares.read_events` and `ares.follow_events` read, agents and services append",

@@ -10,6 +10,7 @@ from typing_extensions import override
 from ares_celery.cli.agents import agents
 from ares_celery.cli.agents_talk import dead
 from ares_celery.cli.apps import Session
+from ares_celery.cli.arena import arena
 from ares_celery.cli.chaos import chaos
 from ares_celery.cli.config import config
 from ares_celery.cli.demo.command import demo
@@ -56,7 +57,7 @@ def cli(ctx: click.Context, app: str | None) -> None:
     ctx.call_on_close(session.close)
 
 
-for _command in (up, demo, version, runtime, config, agents, dead, groups, chaos, supervisor):
+for _command in (up, demo, version, runtime, config, agents, dead, groups, chaos, arena, supervisor):
     cli.add_command(_command)
 
 

@@ -14,6 +14,7 @@ from ares_celery.model.agent import AgentRecord, AgentState, Owner, RuntimeState
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.model.plan import Plan
 from ares_celery.store.administration import AuditStore, SettingsStore
+from ares_celery.store.arena import ArenaStore
 from ares_celery.store.budgets import AsyncBudgetStore, BudgetStore
 from ares_celery.store.family import FamilyStore
 from ares_celery.store.faults import AsyncFaultStore, FaultDesk, FaultStore
@@ -406,6 +407,7 @@ class Store(
     ForkStore,
     SettlingStore,
     FaultDesk,
+    ArenaStore,
     Protocol,
 ):
     """Everything that one open namespace offers, in one object; safe to share between threads."""

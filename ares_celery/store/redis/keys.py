@@ -290,6 +290,11 @@ class Keys:
         return self._in(0, "last_sweep")
 
     @property
+    def arena(self) -> str:
+        """Hash with a TTL: the survival run that is under way, and whether it is to end."""
+        return self._in(0, "arena")
+
+    @property
     def process(self) -> str:
         """Sorted set with a TTL: ``<identity>|<worker>`` by the microsecond of the last report."""
         return self._in(0, "process")

@@ -14,6 +14,7 @@ from ares_celery.store.base import DamagedSnapshot, EventStore, MemoryManager, S
 from ares_celery.store.checkpoints import CheckpointStore
 from ares_celery.store.redis import state_calls
 from ares_celery.store.redis.agent_store import RedisAgentStore
+from ares_celery.store.redis.arena import RedisArena
 from ares_celery.store.redis.async_access import AsyncRedisAccess
 from ares_celery.store.redis.audit import RedisAudit
 from ares_celery.store.redis.bound import Bound
@@ -75,6 +76,7 @@ class RedisStore(
     RedisForkStore,
     RedisSettling,
     RedisFaultDesk,
+    RedisArena,
 ):
     """Implements :class:`~ares_celery.store.base.Store`: one open namespace, safe to share between threads and to fork.
 

@@ -318,7 +318,7 @@ def test_rollbacks_run_whatever_happens(deeds: Deeds, monkeypatch: pytest.Monkey
     deeds.log.clear()
     run = made(deed("a"), rollbacks=[deed("r")])
 
-    def interrupt(_: object) -> str:
+    def interrupt(*_: object) -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "_do_method", interrupt)

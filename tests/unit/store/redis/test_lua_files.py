@@ -34,6 +34,7 @@ from ares_celery.store.groups import GroupRead, NextStep
 from ares_celery.store.interrupts import Decided, Question
 from ares_celery.store.redis import (
     agent_calls,
+    arena_calls,
     audit_calls,
     budget_calls,
     chaos_calls,
@@ -239,6 +240,13 @@ def calls_of_groups() -> Iterator[Call[Any]]:
     )
 
 
+def calls_of_arena() -> Iterator[Call[Any]]:
+    """Those about survival runs."""
+    yield arena_calls.hold_arena(KEYS, owner="run", info=b"{}", note=AuditNote(operation="survival.start"))
+    yield arena_calls.stop_arena(KEYS, why="enough", note=AuditNote(operation="survival.stop"))
+    yield arena_calls.release_arena(KEYS, owner="run")
+
+
 def calls_of_families() -> Iterator[Call[Any]]:
     """Those about agents that spawn others."""
     (event,) = encode_events(AGENT, [NewEvent("child.spawned", {})], epoch=0, limit=1000)
@@ -273,6 +281,7 @@ CALLS = {
         *calls_of_forks(),
         *calls_of_groups(),
         *calls_of_families(),
+        *calls_of_arena(),
     )
 }
 

@@ -1,0 +1,343 @@
+"""Faults by chance, one after the other, for a time: does the fleet survive? The same seed draws the same faults."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from ares_celery.arena.journal import ActivityReport, Phase, RunStatus, ScenarioReport
+from ares_celery.arena.performing import Listener, Performer
+from ares_celery.arena.problems import Problems
+from ares_celery.arena.ring import Ring, entered
+from ares_celery.arena.runner import chaos_is_off
+from ares_celery.arena.scenario import Activity, PythonProvider
+from ares_celery.arena.seed_types import ACTIONS_MODULE
+from ares_celery.arena.source import read_source
+from ares_celery.arena.values import as_mapping
+from ares_celery.clock import Clock, SystemClock
+from ares_celery.errors import AresError, InvalidSettingError, StoreUnavailableError
+from ares_celery.model.agent import AgentState
+from ares_celery.model.durations import format_duration, parse_duration
+from ares_celery.model.fault import LLM_ERRORS
+
+if TYPE_CHECKING:
+    from ares_celery.manager import CoreManager
+
+__all__ = [
+    "DEFAULT_DURATION",
+    "DEFAULT_INTERVAL",
+    "SURVIVAL_FAULTS",
+    "PlannedFault",
+    "SurvivalRun",
+    "plan_survival",
+    "survival_options",
+]
+
+DEFAULT_DURATION: Final = timedelta(minutes=30)
+DEFAULT_INTERVAL: Final = timedelta(seconds=10)
+#: Longest time that one fault lasts: the seed's.
+_LASTS: Final = timedelta(seconds=5)
+#: Seconds between two words to the store that the run goes on; a third of what it is believed for.
+_KEEP: Final = 3.0
+#: Seconds that agents may take to come back once the faults are over.
+_SETTLE: Final = 60.0
+_LARGEST_SEED: Final = 2**53
+_MOST_FAULTS: Final = 100_000
+#: Seconds between two looks at whether all is well again.
+_LOOK: Final = 0.2
+
+_OPTIONS: Final = ("seed", "duration", "interval", "agents", "faults", "force", "settle")
+
+Arguments = Callable[[random.Random, str], dict[str, Any]]
+
+
+def _lasting(**more: Any) -> Arguments:  # noqa: ANN401 - JSON
+    return lambda _, lasts: {"duration": lasts, **more}
+
+
+def _llm(chance: random.Random, lasts: str) -> dict[str, Any]:
+    return {"duration": lasts, "error_type": _one_of(chance, LLM_ERRORS)}
+
+
+#: What may be drawn, and its arguments.
+SURVIVAL_FAULTS: Final[Mapping[str, Arguments]] = {
+    "kill_agent": lambda _, __: {},
+    "pause_agent": _lasting(),
+    "slow_agent": _lasting(delay="500ms"),
+    "tool_timeout": _lasting(timeout="500ms"),
+    "partition_network": _lasting(),
+    "corrupt_memory": _lasting(),
+    "disconnect_mcp": _lasting(),
+    "inject_llm_failure": _llm,
+}
+
+
+def _one_of(chance: random.Random, values: Sequence[str]) -> str:
+    # Of random() alone it is promised that a seed gives the same numbers in every version of Python.
+    return values[int(chance.random() * len(values))]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """One fault of a survival run.
+
+    Attributes:
+        at: When, from the beginning.
+        fault: An action of :mod:`ares_celery.arena.actions`.
+        target: Which agent.
+        arguments: Of the action, beside the agent.
+    """
+
+    at: timedelta
+    fault: str
+    target: str
+    arguments: Mapping[str, Any]
+
+
+def plan_survival(
+    seed: int,
+    agents: Sequence[str],
+    *,
+    duration: timedelta = DEFAULT_DURATION,
+    interval: timedelta = DEFAULT_INTERVAL,
+    faults: Sequence[str] = tuple(SURVIVAL_FAULTS),
+) -> tuple[PlannedFault, ...]:
+    """Draws the faults of a survival run: the same seed and agents, the same faults and targets.
+
+    Args:
+        seed: Decides.
+        agents: Ids; their order does not matter.
+        duration: Of the run.
+        interval: Between two faults.
+        faults: Which may be drawn.
+
+    Example:
+        >>> plan = plan_survival(7, ["a", "b"], duration=timedelta(minutes=1))
+        >>> len(plan), plan == plan_survival(7, ["b", "a"], duration=timedelta(minutes=1))
+        (6, True)
+    """
+    chance, targets = random.Random(seed), sorted(set(agents))  # noqa: S311 - drawn again on purpose
+    lasts = format_duration(min(_LASTS, interval / 2))
+    plan: list[PlannedFault] = []
+    while targets and interval * len(plan) < duration:
+        fault, target = _one_of(chance, faults), _one_of(chance, targets)
+        plan.append(PlannedFault(interval * len(plan), fault, target, SURVIVAL_FAULTS[fault](chance, lasts)))
+    return tuple(plan)
+
+
+class SurvivalRun:
+    """One survival run; the only one of its namespace while it lasts."""
+
+    def __init__(  # noqa: PLR0913 - one parameter for each thing that may be said of a run
+        self,
+        manager: CoreManager,
+        *,
+        seed: int | None = None,
+        duration: timedelta | float | str = DEFAULT_DURATION,
+        interval: timedelta | float | str = DEFAULT_INTERVAL,
+        agents: Sequence[str] = (),
+        faults: Sequence[str] = tuple(SURVIVAL_FAULTS),
+        force: bool = False,
+        settle: timedelta | float | str = _SETTLE,
+        reason: str = "",
+        actor: str = "",
+        clock: Clock | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        """Prepares the run; nothing is done yet.
+
+        Args:
+            manager: Of the namespace.
+            seed: Decides faults and targets; None: drawn, and told in the report.
+            duration: How long faults come.
+            interval: Between two of them.
+            agents: Whom they may hit; empty: the agents that run at the beginning.
+            faults: Which may come; names of actions.
+            force: kill_agent may take along the other agents of a process.
+            settle: How long agents may take to come back afterwards.
+            reason: Kept in the audit stream.
+            actor: Who runs it; default user@host.
+            clock: Injected in tests.
+            listener: Hears of each fault.
+
+        Raises:
+            InvalidSettingError: Names what cannot be.
+        """
+        self._manager = manager
+        self.seed: int = _check_seed(seed)
+        self._duration = _check_span("duration", duration)
+        self._interval = _check_span("interval", interval)
+        self._settle = _check_span("settle", settle)
+        if self._duration / self._interval > _MOST_FAULTS:
+            problem = f"within {format_duration(self._duration)} that is more than {_MOST_FAULTS} faults"
+            raise InvalidSettingError(field="interval", value=str(interval), problem=problem)
+        unknown = [one for one in faults if one not in SURVIVAL_FAULTS]
+        if unknown or not faults:
+            problem = f"name some of {', '.join(SURVIVAL_FAULTS)}"
+            raise InvalidSettingError(field="faults", value=", ".join(unknown), problem=problem)
+        self._agents, self._faults, self._force = tuple(agents), tuple(faults), force
+        self._why_said = (reason, actor)
+        #: Id of this run.
+        self.id: str = uuid.uuid4().hex
+        self._ring = Ring(manager, clock or SystemClock())
+        self._listener = listener
+        self._why = ""
+        self._reports: list[ActivityReport] = []
+
+    def stop(self, why: str = "it was stopped") -> None:
+        """Ends the run; its faults are healed. Safe at any time, from any thread or a handler of signals."""
+        self._why = self._why or why
+        self._ring.stop.set()
+
+    def hold(self) -> None:
+        """Takes the arena, or keeps it; :meth:`run` does so by itself.
+
+        Raises:
+            ArenaBusyError: Another run has it.
+        """
+        info = {
+            "seed": self.seed,
+            "duration": self._duration.total_seconds(),
+            "interval": self._interval.total_seconds(),
+        }
+        reason, actor = self._why_said
+        held = self._manager.hold_arena(self.id, info, reason=reason, actor=actor)
+        if held.stop:
+            self.stop(held.stop)
+
+    def run(self) -> ScenarioReport:
+        """Runs it, once; a run that was ended early gives its part and says why.
+
+        Raises:
+            ArenaBusyError: Another run is under way in the namespace.
+            StoreUnavailableError: The store does not answer at the beginning.
+        """
+        self.hold()
+        try:
+            return self._run()
+        finally:
+            self._manager.release_arena(self.id)
+
+    def _run(self) -> ScenarioReport:
+        performer = Performer(self._ring, (), self._listener)
+        started = performer.now()
+        running = [info.id for info in self._manager.list_agents(states=[AgentState.RUNNING])]
+        targets = list(self._agents) or running
+        plan = plan_survival(self.seed, targets, duration=self._duration, interval=self._interval, faults=self._faults)
+        status, because = RunStatus.INTERRUPTED, ""
+        try:
+            with entered(self._ring):
+                because = self._go(performer, plan) if plan else "no agent runs"
+        finally:
+            self._reports += performer.set_right()
+        off = chaos_is_off(self._reports)
+        if off or not plan:
+            status, because = RunStatus.PRECONDITION, off or because
+        elif not because:
+            status = RunStatus.COMPLETED if self._settled([*targets, *running]) else RunStatus.DEVIATED
+        return ScenarioReport(
+            title=f"survival of {len(targets)} agents",
+            status=status,
+            activities=tuple(self._reports),
+            namespace=self._manager.namespace,
+            started=started,
+            ended=performer.now(),
+            partial=bool(because),
+            partial_because=because,
+            form="survival",
+            seed=self.seed,
+        )
+
+    def _go(self, performer: Performer, plan: Sequence[PlannedFault]) -> str:
+        """Why it ended before its end."""
+        clock = self._ring.clock
+        began = clock.monotonic()
+        for number, planned in enumerate(plan):
+            if self._wait_until(began + planned.at.total_seconds()):
+                return self._why
+            self._reports.append(performer.perform(self._activity(number, planned), Phase.METHOD))
+            if chaos_is_off(self._reports):
+                return self._why
+        self._wait_until(began + self._duration.total_seconds())
+        return self._why
+
+    def _activity(self, number: int, planned: PlannedFault) -> Activity:
+        arguments = {"agent_id": planned.target, **planned.arguments}
+        if planned.fault == "kill_agent":
+            arguments["force"] = self._force
+        return Activity(
+            kind="action",
+            name=f"{number + 1}: {planned.fault} {planned.target}",
+            provider=PythonProvider(ACTIONS_MODULE, planned.fault, arguments),
+            target=planned.target,
+            fault=planned.fault,
+        )
+
+    def _wait_until(self, moment: float) -> bool:
+        """Waits, and keeps the arena meanwhile; True when the run is to end."""
+        while self._keep():
+            left = moment - self._ring.clock.monotonic()
+            if left <= 0:
+                return self._ring.stop.is_set()
+            self._ring.pause(min(left, _KEEP))
+        return True
+
+    def _keep(self) -> bool:
+        """Keeps the arena; False when the run is to end."""
+        try:
+            self.hold()
+        except StoreUnavailableError:
+            # Away for a while: the agents live through that, and so does the run.
+            pass
+        except AresError as error:
+            self.stop(str(error))
+        return not self._ring.stop.is_set()
+
+    def _settled(self, agents: Sequence[str]) -> bool:
+        """Every agent that is still there runs again, waits or has completed, within the time for that."""
+        until = self._ring.clock.monotonic() + self._settle.total_seconds()
+        fine = {AgentState.RUNNING, AgentState.COMPLETED, AgentState.WAITING}
+        while any(info.id in agents and info.state not in fine for info in self._manager.list_agents()):
+            if self._ring.clock.monotonic() >= until or self._ring.pause(_LOOK):
+                return False
+            self._keep()
+        return True
+
+
+def survival_options(text: str | bytes, name: str = "survival") -> dict[str, Any]:
+    """What a file says of a survival run: ``seed``, ``duration``, ``interval``, ``agents``, ``faults``, ``force``.
+
+    Raises:
+        InvalidScenarioError: A field is unknown, or the file cannot be read.
+    """
+    problems = Problems(name)
+    source = read_source(text, problems)
+    problems.lines = source.lines
+    for field in set(as_mapping(source.data)) - set(_OPTIONS):
+        problems.add((field,), f"there is no such field; there are {', '.join(_OPTIONS)}")
+    problems.demand_none()
+    return dict(as_mapping(source.data))
+
+
+def _check_seed(seed: int | None) -> int:
+    if seed is None:
+        return secrets.randbelow(2**31)
+    if isinstance(seed, bool) or not 0 <= seed < _LARGEST_SEED:
+        problem = f"give a whole number from 0, below {_LARGEST_SEED}, or leave it out"
+        raise InvalidSettingError(field="seed", value=str(seed), problem=problem)
+    return seed
+
+
+def _check_span(field: str, value: timedelta | float | str) -> timedelta:
+    try:
+        span = parse_duration(value)
+    except ValueError as error:
+        raise InvalidSettingError(field=field, value=str(value), problem=str(error)) from error
+    if not timedelta(milliseconds=10) <= span <= timedelta(days=7):
+        raise InvalidSettingError(field=field, value=str(value), problem="it is from 10ms to 7d")
+    return span

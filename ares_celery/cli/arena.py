@@ -1,0 +1,231 @@
+"""``ares arena``: scenarios of faults, survival runs, and what came of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ares_celery.cli.apps import Session, pass_session
+from ares_celery.cli.exit_codes import ExitCode
+from ares_celery.cli.options import why_options
+from ares_celery.cli.output import clean, output_option, print_facts, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from ares_celery.arena.journal import ActivityReport, ScenarioReport
+
+__all__ = ["arena"]
+
+_FILE = click.argument("file", metavar="FILE")
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_CODES: Final[Mapping[str, ExitCode]] = {
+    "completed": ExitCode.OK,
+    "deviated": ExitCode.FAILED,
+    "interrupted": ExitCode.FAILED,
+    "precondition": ExitCode.PRECONDITION,
+}
+
+
+@click.group()
+def arena() -> None:
+    """Scenarios of faults against the agents of a namespace that allows them.
+
+    Exit codes: 0 all as it had to be, 1 deviated or ended early, 2 the file is wrong, 5 a precondition was not met.
+    """
+
+
+def _variables(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in value:
+        name, equals, text = one.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{one!r} is not NAME=VALUE", ctx, param)
+        found[name] = text
+    return found
+
+
+_VARIABLES = click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", callback=_variables, help="A value for ${NAME}."
+)
+_MODULES = click.option(
+    "--allow-module",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="Functions of this module may be called, too: only if you trust the file.",
+)
+
+
+@arena.command()
+@_FILE
+@_VARIABLES
+@_MODULES
+@output_option
+@pass_session
+def run(session: Session, *, file: str, variables: Mapping[str, str], modules: tuple[str, ...], output: str) -> None:
+    """Run scenario FILE: a path, or a name of `ares arena list`. Rollbacks run whatever happens, after Ctrl-C too."""
+    from ares_celery.arena.loading import load_scenario
+    from ares_celery.arena.runner import ScenarioRun
+
+    scenario = load_scenario(file, variables=_typed(variables), allow_modules=modules)
+    going = ScenarioRun(session.manager, scenario, allow_modules=modules, listener=_tell)
+    with _stopped_by_signals(going.stop):
+        report = going.run()
+    _finish(report, output)
+
+
+@arena.command()
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@_VARIABLES
+@_MODULES
+@output_option
+def validate(*, files: tuple[str, ...], variables: Mapping[str, str], modules: tuple[str, ...], output: str) -> None:
+    """Check scenarios without running them; every fault of each is named, with its place."""
+    from ares_celery.arena.loading import load_scenario
+    from ares_celery.errors import InvalidScenarioError
+
+    found: list[dict[str, Any]] = []
+    for file in files:
+        try:
+            load_scenario(file, variables=_typed(variables), allow_modules=modules, demand_variables=False)
+        except InvalidScenarioError as error:
+            found += [{"file": file, **problem} for problem in error.problems]
+    if output == "json":
+        print_json({"valid": not found, "problems": found})
+    elif found:
+        print_table(
+            ("FILE", "LINE", "PLACE", "PROBLEM"),
+            ((one["file"], one.get("line"), one["place"], one["problem"]) for one in found),
+        )
+    else:
+        say("valid")
+    if found:
+        raise click.exceptions.Exit(ExitCode.USAGE)
+
+
+@arena.command("list")
+@output_option
+def list_ready(output: str) -> None:
+    """List the scenarios that come with the package."""
+    from ares_celery.arena.loading import load_scenario, ready_scenarios
+
+    found = [(name, load_scenario(name, demand_variables=False)) for name in ready_scenarios()]
+    if output == "json":
+        print_json([{"name": name, "title": one.title, "description": one.description} for name, one in found])
+    else:
+        print_table(("NAME", "TITLE", "TAGS"), ((name, one.title, ", ".join(one.tags)) for name, one in found))
+
+
+@arena.command()
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option("--seed", type=click.IntRange(min=0), help="Decides faults and targets; default: drawn, and told.")
+@click.option("--duration", "--for", "duration", metavar="TIME", help="How long faults come.  [default: 30m]")
+@click.option("--interval", "--every", "interval", metavar="TIME", help="Between two faults.  [default: 10s]")
+@click.option("--agent", "agents", multiple=True, metavar="ID", help="Only these; default: all that run.")
+@click.option("--fault", "faults", multiple=True, metavar="ACTION", help="Only these; default: all.")
+@click.option("--force", is_flag=True, help="A kill may take along the other agents of a process.")
+@click.option("--settle", metavar="TIME", help="How long agents may take to come back afterwards.  [default: 60s]")
+@why_options
+@output_option
+@pass_session
+def survival(session: Session, /, *, file: str | None, output: str, **options: Any) -> None:  # noqa: ANN401 - of click
+    """Inject faults by chance, one after the other, and see whether all agents come back; FILE may hold the options.
+
+    The same --seed draws the same faults and targets for the same agents. One run a namespace at a time.
+    """
+    from ares_celery.arena.survival import SurvivalRun, survival_options
+
+    said: dict[str, Any] = {}
+    if file is not None:
+        if not Path(file).is_file():
+            raise click.UsageError(f"there is no file {file!r}")
+        said = survival_options(Path(file).read_bytes(), file)
+    said |= {name: value for name, value in options.items() if value not in (None, (), False, "")}
+    going = SurvivalRun(session.manager, listener=_tell, **said)
+    say(f"seed {going.seed}")
+    with _stopped_by_signals(going.stop):
+        report = going.run()
+    _finish(report, output)
+
+
+@arena.command()
+@output_option
+@pass_session
+def status(session: Session, output: str) -> None:
+    """Show the survival run that is under way."""
+    hold = session.manager.arena()
+    if output == "json":
+        print_json(hold.to_json() if hold else None)
+    elif hold is None:
+        say("no survival run is under way")
+    else:
+        print_facts(hold.to_json())
+
+
+@arena.command()
+@why_options
+@output_option
+@pass_session
+def stop(session: Session, *, reason: str, actor: str, output: str) -> None:
+    """Ask the survival run that is under way to end, wherever it runs."""
+    hold = session.manager.stop_arena(reason=reason, actor=actor)
+    if output == "json":
+        print_json(hold.to_json() if hold else None)
+    else:
+        say("it ends within seconds" if hold else "no survival run is under way")
+
+
+# -- inside -----------------------------------------------------------------------------------------------------------
+
+
+def _typed(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Numbers and truths as such, as in a file; everything else is text."""
+    import json
+
+    found: dict[str, Any] = {}
+    for name, text in variables.items():
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        found[name] = value if isinstance(value, (bool, int, float)) else text
+    return found
+
+
+@contextmanager
+def _stopped_by_signals(stop: Callable[[str], None]) -> Generator[None]:
+    """Lets Ctrl-C and SIGTERM end the run in order, with its rollbacks."""
+
+    def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - of a handler
+        stop(signal.Signals(number).name)
+        say("the run ends; what it did is set right first")
+
+    before = {one: signal.signal(one, handle) for one in _SIGNALS}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _tell(report: ActivityReport) -> None:
+    name = report.label or report.name
+    problem = f": {clean(report.problem)}" if report.problem else ""
+    say(f"{report.phase.value:<8}  {report.outcome.value:<9}  {report.duration:7.3f} s  {clean(name)}{problem}")
+
+
+def _finish(report: ScenarioReport, output: str) -> None:
+    told = report.to_json()
+    if output == "json":
+        print_json(told)
+    else:
+        shown = ("title", "status", "partial_because", "passed", "failed", "verified", "seed", "started", "ended")
+        print_facts({name: told[name] for name in shown if told[name] not in (None, "")})
+    code = _CODES[report.status.value]
+    if code:
+        raise click.exceptions.Exit(code)

@@ -1,0 +1,153 @@
+"""Survival runs: drawn by a seed, one at a time, everything set right at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from ares_celery.arena.journal import Phase, RunStatus, ScenarioReport
+from ares_celery.arena.survival import SURVIVAL_FAULTS, SurvivalRun, plan_survival, survival_options
+from ares_celery.errors import ArenaBusyError, ChaosDisabledError, InvalidScenarioError, InvalidSettingError
+from ares_celery.model.agent import AgentState
+from ares_celery.model.arena import ArenaHold
+from tests.unit.arena.managers import StandIn
+from tests.wait import wait_until
+
+MINUTE = timedelta(minutes=1)
+
+
+class Guarded(StandIn):
+    """With an arena that one run has at a time."""
+
+    def __init__(self, *ids: str, **errors: BaseException) -> None:
+        super().__init__(*ids, worker="a@host", **errors)
+        self.held: ArenaHold | None = None
+
+    def hold_arena(self, owner: str, info: Mapping[str, Any], *, reason: str = "", actor: str = "") -> ArenaHold:
+        if self.held is not None and self.held.owner != owner:
+            raise ArenaBusyError(owner="anna", seed=self.held.info["seed"], namespace=self.namespace)
+        self.held = self.held or ArenaHold(owner, dict(info))
+        return self.held
+
+    def release_arena(self, owner: str) -> bool:
+        self.held = None
+        return True
+
+
+def survive(manager: StandIn, **options: Any) -> SurvivalRun:
+    """A run of a moment."""
+    quick: dict[str, Any] = {"seed": 7, "duration": "200ms", "interval": "20ms", "settle": "50ms"}
+    return SurvivalRun(cast("Any", manager), **{**quick, **options})
+
+
+def deeds(report: ScenarioReport) -> list[tuple[str, str]]:
+    """Faults and targets, in their order."""
+    return [(one.fault, one.target) for one in report.of(Phase.METHOD)]
+
+
+@pytest.mark.spec(144)
+def test_the_same_seed_picks_the_same_faults_and_targets() -> None:
+    """In the plan with all arguments, and in what a run really does; another seed picks others."""
+    ids = [f"agent-{number}" for number in range(9)]
+    plan = plan_survival(7, ids, duration=10 * MINUTE)
+    assert plan == plan_survival(7, ids[::-1], duration=10 * MINUTE)
+    assert plan != plan_survival(8, ids, duration=10 * MINUTE)
+    assert [one.at for one in plan] == [timedelta(seconds=10 * number) for number in range(60)]
+    assert {one.fault for one in plan} == set(SURVIVAL_FAULTS)
+    first, again = survive(Guarded(*ids)).run(), survive(Guarded(*ids)).run()
+    assert deeds(first) == deeds(again)
+    wanted = plan_survival(7, ids, duration=timedelta(milliseconds=200), interval=timedelta(milliseconds=20))
+    assert deeds(first) == [(one.fault, one.target) for one in wanted]
+    assert len(deeds(first)) == 10
+    assert first.seed == 7
+    assert deeds(survive(Guarded(*ids), seed=8).run()) != deeds(first)
+
+
+@pytest.mark.spec(144)
+def test_a_seed_means_the_same_for_ever() -> None:
+    """Whoever reads a seed in an old report draws what it drew."""
+    plan = plan_survival(2026, ["a", "b", "c"], duration=timedelta(seconds=30))
+    assert [(one.fault, one.target) for one in plan] == [
+        ("kill_agent", "b"),
+        ("partition_network", "c"),
+        ("kill_agent", "a"),
+    ]
+
+
+@pytest.mark.spec(144)
+def test_a_second_concurrent_run_is_refused_with_an_error() -> None:
+    """It does nothing; the first goes on; after it another may run."""
+    manager = Guarded()
+    first = survive(manager, duration="1h", interval="30m")
+    reports: list[ScenarioReport] = []
+    thread = threading.Thread(target=lambda: reports.append(first.run()))
+    thread.start()
+    wait_until(lambda: manager.held, "the first run")
+    before = list(manager.calls)
+    with pytest.raises(ArenaBusyError, match=r"of anna is under way .* \(seed 7\)"):
+        survive(manager, seed=9).run()
+    assert manager.calls == before
+    first.stop("enough")
+    thread.join(10)
+    assert (reports[0].status, reports[0].partial_because) == (RunStatus.INTERRUPTED, "enough")
+    assert manager.held is None
+    assert survive(manager).run().status is RunStatus.COMPLETED
+
+
+def test_a_run_without_a_seed_tells_the_one_it_drew() -> None:
+    """So that it can be run again."""
+    run = survive(Guarded(), seed=None)
+    assert run.run().seed == run.seed
+
+
+def test_a_run_that_somebody_stops_from_afar_ends_and_says_why() -> None:
+    """It learns of it when it keeps the arena."""
+    manager = Guarded()
+    run = survive(manager, duration="1h", interval="30m")
+    manager.hold_arena(run.id, {"seed": 7})
+    assert manager.held is not None
+    manager.held = ArenaHold(run.id, {}, stop="deploy")
+    report = run.run()
+    assert (report.status, report.partial_because, deeds(report)) == (RunStatus.INTERRUPTED, "deploy", [])
+
+
+def test_its_faults_end_with_it_and_it_deviates_where_an_agent_does_not_come_back() -> None:
+    """Whatever was injected is healed, whoever rests is resumed."""
+    manager = Guarded("a")
+    report = survive(manager, faults=["slow_agent", "partition_network"], duration="60ms").run()
+    injected = [call for call in manager.calls if call[0] in {"slow_agent", "partition_network"}]
+    healed = [call for call in manager.calls if call[0] == "heal"]
+    assert len(injected) == len(healed) == len(report.of(Phase.ROLLBACK)) == 3
+    manager.infos["a"] = manager.infos["a"].model_copy(update={"state": AgentState.PARKED})
+    manager.infos["b"] = manager.infos["a"].model_copy(update={"id": "b", "state": AgentState.RUNNING})
+    assert survive(manager, agents=["a", "b"]).run().status is RunStatus.DEVIATED
+
+
+def test_without_agents_or_leave_it_says_so() -> None:
+    """Preconditions, told apart from a fleet that did not survive."""
+    manager = Guarded("a")
+    manager.infos.clear()
+    report = survive(manager).run()
+    assert (report.status, report.partial_because) == (RunStatus.PRECONDITION, "no agent runs")
+    off = ChaosDisabledError(operation="slow_agent", namespace="n")
+    refused = survive(Guarded("a", slow_agent=off), faults=["slow_agent"]).run()
+    assert refused.status is RunStatus.PRECONDITION
+    assert "chaos is off" in refused.partial_because
+    assert len(deeds(refused)) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("seed", -1), ("duration", "soon"), ("interval", 0), ("faults", ["sulk"]), ("faults", []), ("duration", -1)],
+)
+def test_what_cannot_be_is_named(field: str, value: object) -> None:
+    """Before anything is done."""
+    with pytest.raises(InvalidSettingError, match=field):
+        survive(Guarded(), **{field: value})
+    with pytest.raises(InvalidScenarioError, match="speed"):
+        survival_options("speed: 3")
+    assert survival_options("seed: 3\nduration: 1m") == {"seed": 3, "duration": "1m"}

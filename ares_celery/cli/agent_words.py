@@ -47,7 +47,8 @@ def state_words(info: AgentInfo, now: datetime | None = None) -> str:
         now: The store's time; None when it is not known.
     """
     left = seconds_left(info, now)
-    return info.state.value if left is None else f"{info.state.value}, next try in {left:.0f} s"
+    state = f"{info.state.value}, degraded" if info.degraded else info.state.value
+    return state if left is None else f"{state}, next try in {left:.0f} s"
 
 
 def seconds_left(info: AgentInfo, now: datetime | None) -> float | None:
@@ -67,7 +68,8 @@ def _meaning(info: AgentInfo) -> str:  # noqa: PLR0911 - one line a state
             return _unclaimed(info)
         case "running":
             process = f", pid {info.pid}" if info.pid else ""
-            return f" (incarnation {info.incarnation}, worker {info.worker or '-'}{process})"
+            without = f"; degraded: {info.degraded}" if info.degraded else ""
+            return f" (incarnation {info.incarnation}, worker {info.worker or '-'}{process}){without}"
         case "stopping":
             return _after_the_stop(info)
         case "stopped":

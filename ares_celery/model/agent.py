@@ -353,8 +353,9 @@ class AgentRecord:
     children: int = 0
     starts: int = 0
     stops: int = 0
-    #: Faults that were active at the last change of them; counted by the store.
+    #: Faults that were active at the last change of them, and what its incarnation does without; the store's own.
     faults: int = 0
+    degraded: str = ""
 
     @property
     def id(self) -> AgentId:
@@ -422,6 +423,7 @@ class AgentInfo(BaseModel):
     labels: dict[str, str] = {}
     #: Faults on purpose that disturb it; list_faults shows them.
     faults: int = 0
+    degraded: str = ""  # what it does without, as an MCP server was not connected at its last call
     #: What it and the agents below it may spend: tokens, usd, steps; None: as much as comes.
     budget: dict[str, int | float] | None = None
     #: What it has spent itself, in all its lives.

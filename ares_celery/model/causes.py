@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from ares_celery.errors import LLMUnavailableError, MCPConnectionLostError
 from ares_celery.model.restart import DeathCause
 
-__all__ = ["cause_of"]
+__all__ = ["cause_of", "is_session_gone"]
 
 #: Clients of language models that share one family of exceptions. Others belong to it by inheriting from these
 #: (LiteLLM), or by raising LLMUnavailableError.
@@ -24,6 +24,9 @@ _MCP_CLIENT: Final = "mcp"
 _MCP_ERRORS: Final = frozenset({"MCPError", "McpError"})
 #: JSON-RPC's "connection closed" and "request timed out" as the MCP client says them; 408 in its first version.
 _MCP_LOST: Final = frozenset({-32000, -32001, 408})
+#: What a server over HTTP, or its client, says of a session that it does not know: it was started anew.
+_SESSION_GONE: Final = frozenset({"session not found", "session terminated"})
+_INVALID_REQUEST: Final = frozenset({-32600, 32600})
 #: What these clients let through from below; whose it is, the traceback tells.
 _TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "anyio"})
 _TRANSPORT_ERRORS: Final = frozenset(
@@ -96,8 +99,20 @@ def _by_class(error: BaseException) -> DeathCause | None:
             return DeathCause.LLM
         if root == _MCP_CLIENT and name in _MCP_ERRORS:
             code = getattr(getattr(error, "error", None), "code", None)
-            return DeathCause.MCP if code in _MCP_LOST else None
+            return DeathCause.MCP if code in _MCP_LOST or is_session_gone(error) else None
     return None
+
+
+def is_session_gone(error: BaseException) -> bool:
+    """An MCP server does not know the session of a call any more; it has not run the call.
+
+    Example:
+        >>> is_session_gone(ConnectionResetError())
+        False
+    """
+    told = getattr(error, "error", None)
+    words = str(getattr(told, "message", "")).strip().rstrip(".").lower()
+    return getattr(told, "code", None) in _INVALID_REQUEST and words in _SESSION_GONE
 
 
 def _is_passing(error: BaseException, name: str) -> bool:

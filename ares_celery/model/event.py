@@ -80,6 +80,8 @@ class EventType(StrEnum):
     INTERRUPT_CREATED = "interrupt.created"
     INTERRUPT_RESOLVED = "interrupt.resolved"
     STEP_RECONCILED = "step.reconciled"
+    MCP_DISCONNECTED = "mcp.disconnected"
+    MCP_CONNECTED = "mcp.connected"
     SNAPSHOT_FAILED = "snapshot.failed"
     SNAPSHOT_DAMAGED = "snapshot.damaged"
     AGENT_CONFIG_CHANGED = "agent.config_changed"

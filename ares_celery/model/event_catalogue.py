@@ -280,6 +280,16 @@ CATALOGUE: Final[Mapping[EventType, EventFacts]] = {
             "reason": "why",
         },
     ),
+    EventType.MCP_DISCONNECTED: EventFacts(
+        "A call of the agent found no connection to an MCP server, or lost it; it goes on without.",
+        "the hosting process",
+        {**_AGENT_ID, "server": "the server's name", "problem": "what was seen of it"},
+    ),
+    EventType.MCP_CONNECTED: EventFacts(
+        "A call of the agent went well over a connection that it had lost before.",
+        "the hosting process",
+        {**_AGENT_ID, "server": "the server's name"},
+    ),
     EventType.SNAPSHOT_FAILED: EventFacts(
         "A snapshot could not be taken; the previous one stays. Said once for each problem.",
         "the hosting process",

@@ -49,6 +49,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         result=json.loads(record.result) if record.result else None,
         labels=record.spec.labels,
         faults=record.faults,
+        degraded=record.degraded if record.hosted else "",
         budget=record.spending.limits.told(),
         spent=record.spending.own.told(),
         spent_below=record.spending.children.told() if record.spending.children else None,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
@@ -39,7 +39,6 @@ from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.tool_calls import AsyncToolCall
 from ares_celery.store.base import AsyncIncarnationStore
-from ares_celery.store.faults import AsyncFaultStore
 
 __all__ = ["AsyncContext"]
 
@@ -84,7 +83,7 @@ class AsyncContext(AsyncWaiting):
             self._incarnation,
             self._clock,
             self._next_op,
-            store=cast("AsyncFaultStore", self._store),
+            store=self._store,
             wait=self._wait_for_change,
             refuse=self._refuse,
         )
@@ -105,7 +104,15 @@ class AsyncContext(AsyncWaiting):
     @cached_property
     def _access(self) -> AsyncAccess:
         things, caller = self._shared or things_without_loop(), self._tool_caller()
-        return AsyncAccess(things, caller, self._alive, gate=self._meter.check, steps=self.steps, points=self.points)
+        return AsyncAccess(
+            things,
+            caller,
+            self._alive,
+            gate=self._meter.check,
+            steps=self.steps,
+            points=self.points,
+            tell=self._tell_degraded,
+        )
 
     @cached_property
     def _meter(self) -> AsyncMeter:
@@ -278,6 +285,12 @@ class AsyncContext(AsyncWaiting):
         """Has those who listen in this process hear an event that the store has written."""
         if self._incarnation.listener is not None:
             self._incarnation.listener.publish(await self._between(Version(version - 1), Version(version + 1)))
+
+    async def _tell_degraded(self, text: str, events: list[NewEvent]) -> None:
+        """Says what the agent has to do without, or that it has everything again."""
+        fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
+        await self._persist(lambda: self._store.note_degraded(agent_id, fence, text))
+        await self._emit(events)
 
     async def _wait_for_change(self, seconds: float) -> None:
         """Until the incarnation hears something, at most so long."""

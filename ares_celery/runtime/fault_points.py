@@ -15,7 +15,7 @@ from ares_celery.model.fault import Fault, FaultKind
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.store.faults import AsyncFaultStore, FaultStore
 
-__all__ = ["AsyncFaultPoints", "SyncFaultPoints"]
+__all__ = ["AsyncFaultPoints", "SyncFaultPoints", "cut_by"]
 
 #: Seconds after which a wait looks again, whatever it was told.
 _LONGEST_LOOK: Final = 5.0
@@ -69,6 +69,23 @@ class _Points:
         if faults is None or self._incarnation.stopping_reason is not None:
             return 0.0
         return min(until - self._clock.monotonic(), faults.left(fault), _LONGEST_LOOK)
+
+    @property
+    def fence(self) -> str:
+        """Of the incarnation."""
+        return self._incarnation.fence
+
+    def on_disturbed(self, tell: Callable[[], None]) -> None:
+        """Who is told, from any thread, when faults begin or end."""
+        self._incarnation.on_disturbed(tell)
+
+    def disturbs(self, server: str) -> bool:
+        """Some fault is on its connection to an MCP server."""
+        return bool(self._servers(server))
+
+    def cuts(self, server: str) -> bool:
+        """Every call of the server is cut off, those that wait for an answer included."""
+        return any(not fault.is_counted for fault in self._servers(server))
 
     def _servers(self, server: str) -> list[Fault]:
         """The faults that cut an MCP server off."""
@@ -136,15 +153,13 @@ class AsyncFaultPoints(_Points):
         fault = self._felt(FaultKind.TOOL_TIMEOUT)
         return _shorter(limit, fault) if fault is not None and await self._hits(fault) else limit
 
-    async def before_server(self, server: str) -> None:
-        """In front of a call of an MCP server, behind :meth:`before_call`.
-
-        Raises:
-            MCPConnectionLostError: A fault cuts it off.
-        """
+    async def before_server(self, server: str) -> Fault | None:
+        """In front of a call of an MCP server: the fault that cuts it off, if any. Raises as :meth:`before_call`."""
+        await self.before_call()
         for fault in self._servers(server):
             if await self._hits(fault):
-                raise cut_by(server, fault)
+                return fault
+        return None
 
     async def take(self) -> Fault | None:
         """In front of a call of a language model: the fault that it meets, if any. Raises as :meth:`before_call`."""
@@ -209,11 +224,13 @@ class SyncFaultPoints(_Points):
         fault = self._felt(FaultKind.TOOL_TIMEOUT)
         return _shorter(limit, fault) if fault is not None and self._hits(fault) else limit
 
-    def before_server(self, server: str) -> None:
+    def before_server(self, server: str) -> Fault | None:
         """See :meth:`AsyncFaultPoints.before_server`."""
+        self.before_call()
         for fault in self._servers(server):
             if self._hits(fault):
-                raise cut_by(server, fault)
+                return fault
+        return None
 
     def take(self) -> Fault | None:
         """See :meth:`AsyncFaultPoints.take`."""

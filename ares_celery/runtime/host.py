@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import cast
 
 from ares_celery.agents.registry import Registry, colour_of
 from ares_celery.background import start_detached
@@ -53,7 +52,6 @@ from ares_celery.runtime.sync_body import SyncBody
 from ares_celery.runtime.unsettled import parked_instead
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import AsyncIncarnationStore, Claimed, Store
-from ares_celery.store.faults import FaultStore
 
 __all__ = ["ProcessHost"]
 
@@ -132,7 +130,7 @@ class ProcessHost(Finishing):
         self._loop: LoopThread | None = None
         self._async_store: AsyncIncarnationStore | None = None
         self._compaction = CompactionDuty(Compactor(store.events, config).compact, config)
-        self._watch = FaultWatch(cast("FaultStore", store), self._clock)
+        self._watch = FaultWatch(store, self._clock)
         self._keeper = self._new_keeper(
             store, self._hosted, config, self._clock, on_beat=self._on_beat, watch=self._watch
         )
@@ -173,6 +171,7 @@ class ProcessHost(Finishing):
             return self._host(incarnation, claimed, delivery)
         finally:
             self._hosted.remove(incarnation)
+            self._shared.connections.leave(incarnation.fence)
             self._bodies.pop(incarnation.fence, None)
             if self._exclusive:
                 end_offspring(self._clock, spare=self._shared.offspring)

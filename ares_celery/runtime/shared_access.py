@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any, Final
 
-from ares_celery.errors import OperationNotSupportedError, WorkerResourceError
+from ares_celery.errors import MCPConnectionLostError, OperationNotSupportedError, WorkerResourceError
+from ares_celery.model.event import NewEvent
 from ares_celery.runtime.async_steps import AsyncSteps
 from ares_celery.runtime.calling import ThreadCaller
-from ares_celery.runtime.fault_points import AsyncFaultPoints, SyncFaultPoints
+from ares_celery.runtime.fault_points import AsyncFaultPoints, SyncFaultPoints, cut_by
 from ares_celery.runtime.mcp_holder import GivenSession, MCPHolder
+from ares_celery.runtime.mcp_use import Degraded, MCPUse
 from ares_celery.runtime.openings import Failed, Opened, Submitter, outcome_of, value_of, wait_in_thread
 from ares_celery.runtime.shared_things import SharedThings
 from ares_celery.runtime.sync_steps import SyncSteps
@@ -32,9 +35,10 @@ class AsyncAccess:
         gate: Awaited before each call of a tool or an MCP server; raises when the agent may do no more.
         steps: Where calls of tools are recorded; None: nowhere.
         points: Where faults are felt; None: nowhere.
+        tell: Told in what the agent is degraded, empty: in nothing, and the events that say so.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a context gives
         self,
         things: SharedThings,
         caller: ToolCaller,
@@ -43,7 +47,10 @@ class AsyncAccess:
         gate: Callable[[], Awaitable[None]] | None = None,
         steps: AsyncSteps | None = None,
         points: AsyncFaultPoints | None = None,
+        tell: Callable[[str, list[NewEvent]], Awaitable[object]] | None = None,
     ) -> None:
+        self._tell = tell
+        self._degraded = Degraded(caller.agent_id)
         self._points = points
         self._things = things
         self._caller = caller
@@ -61,7 +68,37 @@ class AsyncAccess:
 
     def mcp(self, name: str, /) -> _MCPHandle:
         """See :meth:`Sharing.mcp`."""
-        return _MCPHandle(self._things.mcp(name), self._permitted)
+        return _MCPHandle(self._things.mcp(name), self)
+
+    @cached_property
+    def use(self) -> MCPUse:
+        """The MCP servers, as this incarnation uses them."""
+        return MCPUse(self._things.connections, self._caller.agent_id, self._points)
+
+    async def through(self, holder: MCPHolder | GivenSession, call: Callable[..., Awaitable[Any]], *args: Any) -> Any:  # noqa: ANN401 - any answer
+        """Calls a server, and says when the agent has lost it or found it again."""
+        await self._permitted()
+        server = holder.name
+        try:
+            if self._points is not None and self._points.is_disturbed:
+                await self._feel(self._points, server)
+            answer = await call(holder, *args)
+        except MCPConnectionLostError as error:
+            await self._say(self._degraded.lost(server, error))
+            raise
+        if self._degraded.is_lost(server):
+            await self._say(self._degraded.found(server))
+        return answer
+
+    async def _feel(self, points: AsyncFaultPoints, server: str) -> None:
+        fault = await points.before_server(server)
+        if fault is not None:
+            await self.use.cut(server)
+            raise cut_by(server, fault)
+
+    async def _say(self, events: list[NewEvent]) -> None:
+        if events and self._tell is not None:
+            await self._tell(self._degraded.text, events)
 
     async def _permitted(self) -> None:
         await self._alive()
@@ -79,6 +116,7 @@ class SyncAccess:
         gate: Called before each call of a tool or an MCP server; see :class:`AsyncAccess`.
         steps: Where calls of tools are recorded; None: nowhere.
         points: Where faults are felt; None: nowhere.
+        tell: Told in what the agent is degraded, empty: in nothing, and the events that say so.
     """
 
     def __init__(  # noqa: PLR0913 - what a context gives
@@ -91,7 +129,10 @@ class SyncAccess:
         gate: Callable[[], None] | None = None,
         steps: SyncSteps | None = None,
         points: SyncFaultPoints | None = None,
+        tell: Callable[[str, list[NewEvent]], object] | None = None,
     ) -> None:
+        self._tell = tell
+        self._degraded = Degraded(caller.agent_id)
         self._points = points
         self._things = things
         self._caller = caller
@@ -115,7 +156,37 @@ class SyncAccess:
 
     def mcp(self, name: str, /) -> _SyncMCPHandle:
         """See :meth:`SyncSharing.mcp`."""
-        return _SyncMCPHandle(self._things.mcp(name), self._run)
+        return _SyncMCPHandle(self._things.mcp(name), self)
+
+    @cached_property
+    def use(self) -> MCPUse:
+        """The MCP servers, as this incarnation uses them."""
+        return MCPUse(self._things.connections, self._caller.agent_id, self._points)
+
+    def through(self, holder: MCPHolder | GivenSession, call: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - any answer
+        """See :meth:`AsyncAccess.through`."""
+        self._permitted()
+        server = holder.name
+        try:
+            if self._points is not None and self._points.is_disturbed:
+                self._feel(self._points, server)
+            answer = self._run(call, holder, *args)
+        except MCPConnectionLostError as error:
+            self._say(self._degraded.lost(server, error))
+            raise
+        if self._degraded.is_lost(server):
+            self._say(self._degraded.found(server))
+        return answer
+
+    def _feel(self, points: SyncFaultPoints, server: str) -> None:
+        fault = points.before_server(server)
+        if fault is not None:
+            self._run(self.use.cut, server)
+            raise cut_by(server, fault)
+
+    def _say(self, events: list[NewEvent]) -> None:
+        if events and self._tell is not None:
+            self._tell(self._degraded.text, events)
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         return self._things.loop().submit(coroutine)
@@ -126,7 +197,6 @@ class SyncAccess:
             self._gate()
 
     def _run(self, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401 - any answer
-        self._permitted()
         running: Future[Opened | Failed] = self._on_loop(outcome_of(function, *args))
         try:
             outcome = wait_in_thread(running, None, self._look, self._caller.clock)
@@ -162,26 +232,24 @@ class _Shared:
 class _MCPHandle:
     """Implements :class:`~ares_celery.agents.sharing.MCPHandle`."""
 
-    def __init__(self, holder: MCPHolder | GivenSession, alive: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, holder: MCPHolder | GivenSession, access: AsyncAccess) -> None:
         self._holder = holder
-        self._alive = alive
+        self._access = access
         self.name = holder.name
 
     async def tools(self) -> list[Any]:
-        await self._alive()
-        return await self._holder.tools()
+        tools: list[Any] = await self._access.through(self._holder, self._access.use.tools)
+        return tools
 
     async def session(self) -> Any:  # noqa: ANN401 - whatever the library gives
-        await self._alive()
-        return await self._holder.session()
+        return await self._access.through(self._holder, self._access.use.session)
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         if name.startswith(_HIDDEN):
             raise AttributeError(name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any method
-            await self._alive()
-            return await self._holder.call(name, args, kwargs)
+            return await self._access.through(self._holder, self._access.use.call, name, args, kwargs)
 
         return call
 
@@ -189,13 +257,13 @@ class _MCPHandle:
 class _SyncMCPHandle:
     """Implements :class:`~ares_celery.agents.sharing.SyncMCPHandle`."""
 
-    def __init__(self, holder: MCPHolder | GivenSession, run: Callable[..., Any]) -> None:
+    def __init__(self, holder: MCPHolder | GivenSession, access: SyncAccess) -> None:
         self._holder = holder
-        self._run = run
+        self._access = access
         self.name = holder.name
 
     def tools(self) -> list[Any]:
-        tools: list[Any] = self._run(self._holder.tools)
+        tools: list[Any] = self._access.through(self._holder, self._access.use.tools)
         return tools
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -203,7 +271,7 @@ class _SyncMCPHandle:
             raise AttributeError(name)
 
         def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - any method
-            return self._run(self._holder.call, name, args, kwargs)
+            return self._access.through(self._holder, self._access.use.call, name, args, kwargs)
 
         return call
 

@@ -17,6 +17,7 @@ from ares_celery.agents.tools import TOOLS, Tool, ToolRegistry
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import WorkerResourceError
 from ares_celery.errors.wording import describe_error
+from ares_celery.runtime.mcp_connections import MCPConnections
 from ares_celery.runtime.mcp_holder import GivenSession, MCPHolder
 from ares_celery.runtime.offspring import offspring_of
 from ares_celery.runtime.openings import (
@@ -111,13 +112,16 @@ class SharedThings:
         #: Processes that belong to what is shared.
         self.offspring: set[int] = set()
         self._registries = registries or Registries()
+        #: To MCP servers.
+        self.connections = MCPConnections(
+            self._registries.servers, self._registries.instead.get("mcp", {}), self, clock=clock or SystemClock()
+        )
         self._notes_offspring = notes_offspring
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._begun: dict[str, Opening] = {}
         #: In the order in which they became open.
         self._open: list[Opening] = []
-        self._holders: dict[str, MCPHolder] = {}
         self._before: dict[Opening, set[int]] = {}
         self._is_closed = False
 
@@ -210,15 +214,7 @@ class SharedThings:
         Raises:
             MCPServerError: Nobody registered it.
         """
-        is_replaced, session = self._registries.servers.replacement(name)
-        instead = self._registries.instead.get("mcp", {})
-        if name in instead or is_replaced:
-            return GivenSession(name, instead.get(name, session))
-        server = self._registries.servers.get(name)
-        with self._lock:
-            if name not in self._holders:
-                self._holders[name] = MCPHolder(name, server.manager, self, clock=self._clock)
-            return self._holders[name]
+        return self.connections.get(name)
 
     # -- openings -----------------------------------------------------------------------------------------------------
 
@@ -248,7 +244,7 @@ class SharedThings:
         """Closes everything, the newest first, and opens nothing any more; within ``limits.close_all``, on a thread."""
         with self._lock:
             self._is_closed = True
-            begun = [*self._begun.values(), *(holder.opening for holder in self._holders.values() if holder.opening)]
+            begun = [*self._begun.values(), *self.connections.openings()]
         opened = list(self._open)
         until = self._clock.monotonic() + self.limits.close_all
         for opening in (*(one for one in begun if one not in opened and not one.over.done()), *reversed(opened)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar
 
 from typing_extensions import override
 
@@ -37,7 +37,6 @@ from ares_celery.runtime.sync_steps import SyncExecution, SyncStepCaller, SyncSt
 from ares_celery.runtime.sync_waits import SyncWaiting
 from ares_celery.runtime.tool_calls import SyncToolCall
 from ares_celery.store.base import Store
-from ares_celery.store.faults import FaultStore
 
 __all__ = ["SyncContext"]
 
@@ -86,7 +85,7 @@ class SyncContext(SyncWaiting):
             self._incarnation,
             self._clock,
             self._next_op,
-            store=cast("FaultStore", self._store),
+            store=self._store,
             wait=self._wait_for_change,
             refuse=self._refuse,
         )
@@ -115,6 +114,7 @@ class SyncContext(SyncWaiting):
             gate=self._meter.check,
             steps=self.steps,
             points=self.points,
+            tell=self._tell_degraded,
         )
 
     @cached_property
@@ -303,6 +303,12 @@ class SyncContext(SyncWaiting):
         """Has those who listen in this process hear an event that the store has written."""
         if self._incarnation.listener is not None:
             self._incarnation.listener.publish(self._between(Version(version - 1), Version(version + 1)))
+
+    def _tell_degraded(self, text: str, events: list[NewEvent]) -> None:
+        """Says what the agent has to do without, or that it has everything again."""
+        fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
+        self._persist(lambda: self._store.note_degraded(agent_id, fence, text))
+        self._emit(events)
 
     def _wait_for_change(self, seconds: float) -> None:
         """Until the incarnation hears something, at most so long."""

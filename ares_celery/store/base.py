@@ -227,6 +227,10 @@ class IncarnationStore(HostMailbox, StepStore, BudgetStore, InterruptStore, Faul
         """
         ...
 
+    def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
+        """Notes what the incarnation has to do without; empty: nothing. Shown until it ends. Raises FencedError."""
+        ...
+
     def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
         """Notes what a state is that is saved elsewhere. Raises FencedError.
 
@@ -262,6 +266,10 @@ class AsyncIncarnationStore(
         origin: str = "",
     ) -> None:
         """See :meth:`IncarnationStore.save_snapshot`."""
+        ...
+
+    async def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
+        """See :meth:`IncarnationStore.note_degraded`."""
         ...
 
     async def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:

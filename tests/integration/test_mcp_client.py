@@ -1,12 +1,14 @@
-"""The real MCP client and a real server over stdio: what is said of lost connections holds for the library itself."""
+"""The real MCP client and real servers: what is said of lost connections holds for the library itself."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import socket
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +23,18 @@ from ares_celery.runtime.loop_thread import LoopThread
 from ares_celery.runtime.shared_access import AsyncAccess, SyncAccess
 from ares_celery.runtime.shared_things import Registries, SharedThings
 from ares_celery.runtime.tool_calls import ToolCaller
+from tests.wait import wait_until
 
 mcp: Any = pytest.importorskip("mcp")
 stdio: Any = pytest.importorskip("mcp.client.stdio")
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
-#: A server of three tools.
+#: A server of four tools; over HTTP with a port, and with as many tools more as it is told.
 _SERVER = """
-import asyncio, os
+import asyncio, os, sys
 from mcp.server import MCPServer
+from mcp.types import ToolAnnotations
 
 server = MCPServer("pids")
 
@@ -47,7 +51,17 @@ async def hang() -> int:
 def bug() -> int:
     raise ValueError("of the tool")
 
-server.run("stdio")
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def look() -> int:
+    await asyncio.sleep(0.3)
+    return os.getpid()
+
+if len(sys.argv) == 1:
+    server.run("stdio")
+else:
+    for number in range(int(sys.argv[2])):
+        server.tool(name=f"new-{number}")(lambda: 0)
+    server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
 """
 
 
@@ -70,7 +84,7 @@ def test_the_library_itself_is_held_and_connected_again(tmp_path: Path) -> None:
         last = loop.submit(_use(AsyncAccess(things, caller))).result(50)
         plain = SyncAccess(things, caller, lambda: None).mcp("pids")
         assert _number(plain.call_tool("pid", {})) == last
-        assert sorted(tool.name for tool in plain.tools()) == ["bug", "hang", "pid"]
+        assert sorted(tool.name for tool in plain.tools()) == ["bug", "hang", "look", "pid"]
     finally:
         things.close()
         loop.close()
@@ -102,8 +116,94 @@ async def _use(ctx: AsyncAccess) -> int:
     assert cause_of(caught.value) is DeathCause.MCP
     again = _number(await handle.call_tool("pid", {}))
     assert again != pid
-    return again
+
+    looking = asyncio.create_task(handle.call_tool("look", {}))
+    await handle.call_tool("pid", {})
+    os.kill(again, signal.SIGKILL)
+    last = _number(await asyncio.wait_for(looking, 10))
+    assert last != again, "a tool that only reads is called once more over the new connection"
+    return last
 
 
 def _number(result: Any) -> int:
     return int(result.content[0].text)
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+class _Server:
+    """A server of its own port, which a test may start anew."""
+
+    def __init__(self, script: Path) -> None:
+        self._script = script
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            self.port = int(taken.getsockname()[1])
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, more_tools: int = 0) -> int:
+        """Starts it, and waits until it listens; gives its process id."""
+        command = [sys.executable, str(self._script), str(self.port), str(more_tools)]
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        wait_until(self._listens, "the server to listen", timeout=20)
+        return self._process.pid
+
+    def stop(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+@pytest.fixture
+def http_server(tmp_path: Path) -> Iterator[_Server]:
+    """Ended with the test."""
+    script = tmp_path / "http_server.py"
+    script.write_text(_SERVER)
+    server = _Server(script)
+    yield server
+    server.stop()
+
+
+@pytest.mark.pain("P37")
+@pytest.mark.parametrize("mode", ["legacy", "auto"], ids=["with sessions", "without sessions"])
+def test_a_server_over_http_that_was_started_anew_is_used_again(
+    http_server: _Server, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sessions are unknown to it: the call is made over a new one, and its new tools are listed."""
+    servers = MCPServerRegistry()
+    monkeypatch.setattr("ares_celery.runtime.mcp_holder._FRESH", 0.0)
+
+    async def connect() -> AsyncIterator[Any]:
+        async with mcp.Client(f"http://127.0.0.1:{http_server.port}/mcp", mode=mode) as session:
+            yield session
+
+    servers.register("pids", connect)
+    loop = LoopThread(SystemClock(), hung_after=60)
+    things = SharedThings(lambda: loop, registries=Registries(servers=servers))
+    first = http_server.start()
+    try:
+        handle = SyncAccess(things, ToolCaller("a", "test", SystemClock()), lambda: None).mcp("pids")
+        assert _number(handle.call_tool("pid", {})) == first
+        http_server.stop()
+        second = http_server.start(more_tools=1)
+        assert _number(handle.call_tool("pid", {})) == second
+        assert "new-0" in [tool.name for tool in handle.tools()]
+
+        http_server.stop()
+        with pytest.raises(MCPConnectionLostError) as caught:
+            handle.call_tool("pid", {})
+        assert cause_of(caught.value) is DeathCause.MCP
+        third = http_server.start()
+        assert _number(handle.call_tool("pid", {})) == third
+    finally:
+        things.close()
+        loop.close()

@@ -55,6 +55,11 @@ def _note(bound: Bound, agent_id: AgentId, fence: str, *, origin: str, schema: i
     return state_calls.note_state(bound.keys, agent_id=agent_id, fence=fence, origin=origin, schema=schema, saved=saved)
 
 
+def _note_degraded(bound: Bound, agent_id: AgentId, fence: str, text: str) -> Call[None]:
+    epoch_of(agent_id, fence)
+    return state_calls.note_degraded(bound.keys, agent_id=agent_id, fence=fence, text=text)
+
+
 class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, RedisInterruptStore, RedisFaultStore):
     """Implements :class:`~ares_celery.store.base.IncarnationStore`.
 
@@ -87,6 +92,10 @@ class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, Redi
         encoded = encode_state(agent_id, state, version=version, epoch=epoch, schema=schema, origin=origin)
         now = self._bound.client.run(namespace_calls.server_time())
         self._bound.client.run(_save(self._bound, agent_id, fence, encoded, now))
+
+    def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
+        """Notes what the incarnation has to do without; empty: nothing."""
+        self._bound.client.run(_note_degraded(self._bound, agent_id, fence, text))
 
     def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
         """Notes what a state is that is saved elsewhere."""
@@ -128,6 +137,10 @@ class AsyncRedisIncarnationStore(
         encoded = encode_state(agent_id, state, version=version, epoch=epoch, schema=schema, origin=origin)
         now = await self._client.run(namespace_calls.server_time())
         await self._client.run(_save(self._bound, agent_id, fence, encoded, now))
+
+    async def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
+        """Notes what the incarnation has to do without; empty: nothing."""
+        await self._client.run(_note_degraded(self._bound, agent_id, fence, text))
 
     async def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
         """Notes what a state is that is saved elsewhere."""

@@ -44,6 +44,7 @@ OWN_FIELDS: Final = frozenset(
         "shared_usd",
         "shared_steps",
         "faults",
+        "degraded",
     }
 )
 
@@ -112,6 +113,7 @@ _TEXTS: Final = (
     "root",
     "forked_from",
     "forking",
+    "degraded",
 )
 #: Texts that may come from an exception, and be anything.
 _FOREIGN: Final = frozenset({"request_reason", "reason", "actor", "last_error"})

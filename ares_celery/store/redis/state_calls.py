@@ -11,6 +11,7 @@ from ares_celery.model.snapshot import Snapshot, type_digest
 from ares_celery.store.base import DamagedSnapshot
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import Keys
+from ares_celery.store.redis.records import safe_text
 from ares_celery.store.redis.replies import fenced, unknown_reply
 from ares_celery.store.redis.stored_snapshots import EncodedState, decode_snapshot
 
@@ -21,6 +22,7 @@ __all__ = [
     "add_message",
     "delete_snapshots",
     "latest_session",
+    "note_degraded",
     "note_state",
     "open_session",
     "read_damaged",
@@ -59,6 +61,16 @@ def note_state(keys: Keys, *, agent_id: str, fence: str, origin: str, schema: in
         script="note_state",
         keys=(keys.agent(agent_id),),
         args=(fence, origin[:_TYPE], schema, saved),
+    )
+
+
+def note_degraded(keys: Keys, *, agent_id: str, fence: str, text: str) -> Call[None]:
+    """Notes what an incarnation has to do without; empty: nothing."""
+    return Call(
+        lambda reply: _parse_fenced("note_degraded", agent_id, fence, reply),
+        script="note_degraded",
+        keys=(keys.agent(agent_id),),
+        args=(fence, safe_text(text)),
     )
 
 

@@ -141,6 +141,30 @@ def test_a_state_that_only_the_namespace_could_take_is_newer_than_the_one_of_the
         assert record_of(store).state_saved == left
 
 
+def test_what_an_incarnation_does_without_is_noted_by_the_holder_of_the_fence_and_goes_with_it(
+    store: RedisStore,
+) -> None:
+    """Shown while it is hosted; a later incarnation begins whole."""
+    fence = run(store)
+    store.note_degraded(AGENT, fence, "no server \ud800" + "x" * 5_000)
+    shown = agent_info(record_of(store)).degraded
+    assert shown.startswith("no server \\ud800x")
+    assert len(shown) < 4_100
+    for late in ("", "nobody", f"{record_of(store).epoch + 1}|t"):
+        with pytest.raises(FencedError):
+            store.note_degraded(AGENT, late, "never")
+    assert agent_info(record_of(store)).degraded == shown
+    store.note_degraded(AGENT, fence, "")
+    assert agent_info(record_of(store)).degraded == ""
+    store.note_degraded(AGENT, fence, "gone")
+    act(store, Die(epoch=record_of(store).epoch, reason="killed", proof=True))
+    assert agent_info(record_of(store)).degraded == ""
+    claim_knowing(store, counter=1)
+    assert (record_of(store).hosted, record_of(store).degraded) == (True, "")
+    with pytest.raises(FencedError):
+        store.note_degraded(AGENT, fence, "late")
+
+
 # -- stored form ------------------------------------------------------------------------------------------------------
 
 

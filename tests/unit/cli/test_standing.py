@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ares_celery.cli.agent_words import state_words
 from ares_celery.cli.apps import Session
 from ares_celery.cli.exit_codes import ExitCode
 from ares_celery.clock import instant_from
@@ -220,3 +221,12 @@ def test_the_uptime_has_units(monkeypatch: pytest.MonkeyPatch, store: SimpleName
 
     assert facts["uptime"] == "1d 3h 4s"
     assert json.loads(run("runtime", "status", "-o", "json").stdout)["uptime"] == 27 * 3_600 + 4.5
+
+
+def test_a_degraded_agent_is_said_to_be_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs, and somebody should know what it does without."""
+    missing = "MCP server 'wiki' is not connected: gone"
+    found = agent("a", AgentState.RUNNING, degraded=missing)
+    assert state_words(found) == "running, degraded"
+    answering(monkeypatch, found)
+    assert f"; degraded: {missing}" in run("agents", "resume", "a").stderr

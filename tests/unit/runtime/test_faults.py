@@ -13,14 +13,13 @@ from ares_celery.errors import (
     AgentSignal,
     AgentStuckError,
     FencedSignal,
-    MCPConnectionLostError,
     MemoryCorruptedError,
     StopSignal,
     StoreUnavailableError,
 )
 from ares_celery.ids import AgentId, Instant
 from ares_celery.model.fault import Fault, FaultKind
-from ares_celery.runtime.fault_points import SyncFaultPoints
+from ares_celery.runtime.fault_points import SyncFaultPoints, cut_by
 from ares_celery.runtime.faults import ActiveFaults, FaultWatch, StateLostSignal
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.store.base import InboxMessage
@@ -279,21 +278,22 @@ def test_a_fault_that_spares_calls_is_asked_of_the_store_for_each() -> None:
     assert some.store.asked == [("l", "op-0"), ("l", "op-1")]
     some.store.is_away = True
     assert some.points.take() is None
-    some.points.before_server("github")
+    assert some.points.before_server("github") is None
     some.store.is_away, some.store.hits = False, [False, True]
-    some.points.before_server("github")
-    with pytest.raises(MCPConnectionLostError, match=r"cut off on purpose \(fault m\)"):
-        some.points.before_server("github")
+    assert some.points.before_server("github") is None
+    cut = some.points.before_server("github")
+    assert cut is not None
+    assert "cut off on purpose (fault m)" in str(cut_by("github", cut))
+    assert (some.points.disturbs("github"), some.points.cuts("github")) == (True, False)
 
 
 def test_a_fault_of_one_server_leaves_the_others() -> None:
     """An empty name means all."""
     one = Points(fault(FaultKind.MCP, server="github"))
-    one.points.before_server("wiki")
-    with pytest.raises(MCPConnectionLostError, match="'github'"):
-        one.points.before_server("github")
-    with pytest.raises(MCPConnectionLostError, match="'wiki'"):
-        Points(fault(FaultKind.MCP)).points.before_server("wiki")
+    assert one.points.before_server("wiki") is None
+    assert one.points.before_server("github") is not None
+    assert [one.points.cuts(server) for server in ("wiki", "github")] == [False, True]
+    assert Points(fault(FaultKind.MCP)).points.before_server("wiki") is not None
 
 
 def test_whoever_is_told_of_faults_is_told_of_their_end_too() -> None:

@@ -117,6 +117,19 @@ def calls_of_interrupts() -> Iterator[Call[Any]]:
     )
 
 
+def calls_of_states() -> Iterator[Call[Any]]:
+    """Those of what agents keep."""
+    state = EncodedState(b"{}", Version(1), Epoch(1), 1)
+    yield state_calls.save_snapshot(KEYS, agent_id=AGENT, fence="1|t", state=state, blob=b"", kept=3)
+    yield state_calls.note_state(KEYS, agent_id=AGENT, fence="1|t", origin="", schema=1, saved="1|1")
+    yield state_calls.note_degraded(KEYS, agent_id=AGENT, fence="1|t", text="x")
+    yield state_calls.delete_snapshots(KEYS, agent_id=AGENT)
+    yield state_calls.set_aside(KEYS, agent_id=AGENT, fence="1|t", blobs=[b"x"], copies=False)
+    yield state_calls.open_session(KEYS, agent_id=AGENT, session_id="s")
+    yield state_calls.add_message(KEYS, agent_id=AGENT, session_id="s", message_id="m", data=b"{}")
+    yield state_calls.read_messages(KEYS, agent_id=AGENT, session_id="s")
+
+
 def calls() -> Iterator[Call[Any]]:
     """One call of each script, as its builder makes it."""
     record = AgentRecord(AgentSpec(id=AGENT, type="counter"), epoch=Epoch(1795975978273137), revision=3)
@@ -154,14 +167,7 @@ def calls() -> Iterator[Call[Any]]:
     yield event_calls.append_one(KEYS, append=append)
     yield event_calls.append_batch(KEYS, append=append)
     yield event_calls.append_outside(KEYS, stream_id=AGENT, events=events, expected=None)
-    state = EncodedState(b"{}", Version(1), Epoch(1), 1)
-    yield state_calls.save_snapshot(KEYS, agent_id=AGENT, fence="1|t", state=state, blob=b"", kept=3)
-    yield state_calls.note_state(KEYS, agent_id=AGENT, fence="1|t", origin="", schema=1, saved="1|1")
-    yield state_calls.delete_snapshots(KEYS, agent_id=AGENT)
-    yield state_calls.set_aside(KEYS, agent_id=AGENT, fence="1|t", blobs=[b"x"], copies=False)
-    yield state_calls.open_session(KEYS, agent_id=AGENT, session_id="s")
-    yield state_calls.add_message(KEYS, agent_id=AGENT, session_id="s", message_id="m", data=b"{}")
-    yield state_calls.read_messages(KEYS, agent_id=AGENT, session_id="s")
+    yield from calls_of_states()
     yield feed_calls.read_feed(KEYS, shard=1)
     yield summary_calls.save_summary(KEYS, stream_id=AGENT, summary=SUMMARY, after=0, kept=50)
     yield summary_calls.prune_summaries(KEYS, stream_id=AGENT, ttl=timedelta(1))

@@ -15,7 +15,7 @@ from tools.events_docs import PAGE, render
 
 PACKAGE = Path(__file__).parents[2] / "ares_celery"
 #: Files that name types without emitting any.
-NAMING_ONLY = {"event.py", "event_catalogue.py"}
+NAMING_ONLY = {"event.py", "event_catalogue.py", "event_catalogue_faults.py"}
 
 
 @dataclass(frozen=True)

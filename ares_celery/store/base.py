@@ -22,6 +22,7 @@ from ares_celery.store.forks import ForkStore
 from ares_celery.store.groups import GroupStore
 from ares_celery.store.interrupts import AsyncInterruptStore, InterruptDesk, InterruptStore
 from ares_celery.store.introspection import Introspection
+from ares_celery.store.limits import AsyncLimitStore, LimitStore
 from ares_celery.store.memory import MemoryManager
 from ares_celery.store.messages import AsyncHostMailbox, AsyncMailbox, HostMailbox, Mailbox
 from ares_celery.store.settling import SettlingStore
@@ -182,7 +183,7 @@ class AgentStore(Protocol):
         ...
 
 
-class IncarnationStore(HostMailbox, StepStore, BudgetStore, InterruptStore, FaultStore, Protocol):
+class IncarnationStore(HostMailbox, StepStore, BudgetStore, LimitStore, InterruptStore, FaultStore, Protocol):
     """What one incarnation writes and reads; every write shows the fence."""
 
     def append(
@@ -245,7 +246,7 @@ class IncarnationStore(HostMailbox, StepStore, BudgetStore, InterruptStore, Faul
 
 
 class AsyncIncarnationStore(
-    AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, AsyncInterruptStore, AsyncFaultStore, Protocol
+    AsyncHostMailbox, AsyncStepStore, AsyncBudgetStore, AsyncLimitStore, AsyncInterruptStore, AsyncFaultStore, Protocol
 ):
     """The same as :class:`IncarnationStore`, awaitable, for agents on an event loop."""
 

@@ -17,6 +17,7 @@ from ares_celery.store.redis.event_calls import Append
 from ares_celery.store.redis.fault_store import AsyncRedisFaultStore, RedisFaultStore
 from ares_celery.store.redis.host_mailbox import AsyncRedisHostMailbox, RedisHostMailbox
 from ares_celery.store.redis.interrupt_store import AsyncRedisInterruptStore, RedisInterruptStore
+from ares_celery.store.redis.limits import AsyncRedisLimits, RedisLimits
 from ares_celery.store.redis.mailbox_calls import Outgoing
 from ares_celery.store.redis.replies import epoch_of
 from ares_celery.store.redis.step_store import AsyncRedisStepStore, RedisStepStore
@@ -60,7 +61,9 @@ def _note_degraded(bound: Bound, agent_id: AgentId, fence: str, text: str) -> Ca
     return state_calls.note_degraded(bound.keys, agent_id=agent_id, fence=fence, text=text)
 
 
-class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, RedisInterruptStore, RedisFaultStore):
+class RedisIncarnationStore(
+    RedisHostMailbox, RedisStepStore, RedisBudgets, RedisLimits, RedisInterruptStore, RedisFaultStore
+):
     """Implements :class:`~ares_celery.store.base.IncarnationStore`.
 
     The appends of one incarnation are made one after the other: a repeat is recognised for the last one.
@@ -104,7 +107,12 @@ class RedisIncarnationStore(RedisHostMailbox, RedisStepStore, RedisBudgets, Redi
 
 
 class AsyncRedisIncarnationStore(
-    AsyncRedisHostMailbox, AsyncRedisStepStore, AsyncRedisBudgets, AsyncRedisInterruptStore, AsyncRedisFaultStore
+    AsyncRedisHostMailbox,
+    AsyncRedisStepStore,
+    AsyncRedisBudgets,
+    AsyncRedisLimits,
+    AsyncRedisInterruptStore,
+    AsyncRedisFaultStore,
 ):
     """Implements :class:`~ares_celery.store.base.AsyncIncarnationStore`; belongs to the event loop that first uses it.
 

@@ -173,6 +173,20 @@ class Keys:
         """Hash: the group, its members and how far a restart of it came."""
         return self._of("group", name)
 
+    # -- one of each limit that agents share, in the shard of its name ------------------------------------------------
+
+    def limit(self, name: str) -> str:
+        """Hash with a TTL: how a limit stands, its next free turn and until when it is closed."""
+        return self._of("limit", name)
+
+    def limit_queue(self, name: str) -> tuple[str, str]:
+        """Sorted sets with a TTL: who holds a place of a limit or waits, and who of them waits."""
+        return self._of("limit-holders", name), self._of("limit-waiting", name)
+
+    def limit_passed(self, name: str) -> str:
+        """Sorted set with a TTL: calls that a limit has let through within a minute."""
+        return self._of("limit-passed", name)
+
     def _of(self, kind: str, agent_id: str) -> str:
         prefix, name = _place(self.namespace, self.shards, agent_id)
         return f"{prefix}{kind}:{name}"

@@ -22,6 +22,7 @@ from ares_celery.model.execution import Complete, Execution, ExecutionState, dec
 from ares_celery.model.fault import Fault, FaultKind, Injection
 from ares_celery.model.fork import ForkMark
 from ares_celery.model.group import Group, Strategy
+from ares_celery.model.limits import FleetLimit
 from ares_celery.model.message import DeadReason
 from ares_celery.model.plan import Plan
 from ares_celery.model.settlement import Settlement
@@ -49,6 +50,7 @@ from ares_celery.store.redis import (
     interrupt_calls,
     introspection_calls,
     letter_calls,
+    limit_calls,
     mailbox_calls,
     namespace_calls,
     settings_calls,
@@ -230,6 +232,15 @@ def calls_of_budgets() -> Iterator[Call[Any]]:
     )
 
 
+def calls_of_limits() -> Iterator[Call[Any]]:
+    """Those about limits that agents share."""
+    limit = FleetLimit("anthropic", interval=100_000, concurrency=50)
+    yield limit_calls.enter_limit(KEYS, limit=limit, member="m", ask="place", lease=timedelta(1))
+    yield limit_calls.close_limit(KEYS, name="anthropic", delay=timedelta(seconds=7), op="op")
+    yield limit_calls.leave_limit(KEYS, name="anthropic", member="m")
+    yield limit_calls.keep_limit(KEYS, name="anthropic", members=["m", "n"], lease=timedelta(1))
+
+
 def calls_of_groups() -> Iterator[Call[Any]]:
     """Those about supervision groups."""
     group = GroupRead(Group("g", Strategy.ONE_FOR_ALL, 3, timedelta(1)), "7", Instant(1), 1)
@@ -288,6 +299,7 @@ CALLS = {
         *calls_of_groups(),
         *calls_of_families(),
         *calls_of_arena(),
+        *calls_of_limits(),
     )
 }
 

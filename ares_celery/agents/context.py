@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
 from ares_celery.agents.children import Spawning, SyncSpawning
+from ares_celery.agents.models import ModelCalls, SyncModelCalls
 from ares_celery.agents.sharing import Sharing, SyncSharing
 from ares_celery.agents.steps import Stepping, SyncStepping
 from ares_celery.model.event import Event
@@ -74,7 +75,7 @@ class ContextInfo(Protocol):
         ...
 
 
-class AgentContext(ContextInfo, Sharing, Spawning, Stepping, Protocol):
+class AgentContext(ContextInfo, Sharing, Spawning, Stepping, ModelCalls, Protocol):
     """The context of an agent whose methods are ``async``.
 
     Every call waits while the store is away, and raises FencedSignal (not an Exception) once the incarnation is over.
@@ -193,7 +194,7 @@ class AgentContext(ContextInfo, Sharing, Spawning, Stepping, Protocol):
         ...
 
 
-class SyncAgentContext(ContextInfo, SyncSharing, SyncSpawning, SyncStepping, Protocol):
+class SyncAgentContext(ContextInfo, SyncSharing, SyncSpawning, SyncStepping, SyncModelCalls, Protocol):
     """The context of an agent whose methods are plain; the same names. Messages are handed over at its calls."""
 
     def emit(

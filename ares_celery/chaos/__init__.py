@@ -1,1 +1,1 @@
-"""Faults that are real."""
+"""Disturbances on purpose: what they look like where an agent meets them."""

@@ -32,6 +32,8 @@ _TRANSPORTS: Final = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "any
 _TRANSPORT_ERRORS: Final = frozenset(
     {"TransportError", "ClosedResourceError", "BrokenResourceError", "EndOfStream", "NetworkError", "TimeoutException"}
 )
+#: What reads an answer for a client; an answer that is no JSON is the server's doing.
+_READERS: Final = _TRANSPORTS | {"json"}
 #: Kinds of errors that a model tells of in the middle of an answer that began well.
 _LLM_WORDS: Final = frozenset({"overloaded_error", "rate_limit_error", "api_error", "timeout_error"})
 _TOO_MANY: Final = 429
@@ -79,7 +81,7 @@ def _cause_of_one(error: BaseException) -> DeathCause:
     for _ in range(_LONGEST_CHAIN):
         if one is None:
             break
-        found = _by_class(one) or _by_origin(one)
+        found = _by_class(one) or _by_origin(one) or _by_answer(one)
         if found is not None:
             return found
         one = one.__cause__
@@ -142,6 +144,14 @@ def _by_origin(error: BaseException) -> DeathCause | None:
     if _MCP_CLIENT in roots:
         return DeathCause.MCP
     return DeathCause.LLM if roots & _LLM_CLIENTS else None
+
+
+def _by_answer(error: BaseException) -> DeathCause | None:
+    """An answer of a model that its client cannot read: no code of anybody else's was under way."""
+    if not any(cls.__name__ == "JSONDecodeError" and _root(cls.__module__) == "json" for cls in type(error).__mro__):
+        return None
+    callers = [root for root in _roots_of(error.__traceback__) if root not in _READERS]
+    return DeathCause.LLM if callers and callers[-1] in _LLM_CLIENTS else None
 
 
 def _roots_of(trace: TracebackType | None) -> Iterator[str]:

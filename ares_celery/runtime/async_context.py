@@ -34,6 +34,8 @@ from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.fault_points import AsyncFaultPoints
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.limits import AsyncLimit
+from ares_celery.runtime.llm_access import AsyncModels
 from ares_celery.runtime.nursery import AsyncChild, AsyncNursery
 from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
@@ -140,6 +142,31 @@ class AsyncContext(AsyncWaiting):
     def mcp(self, name: str, /) -> MCPHandle:
         """The connection to an MCP server that this process shares."""
         return self._access.mcp(name)
+
+    @cached_property
+    def _models(self) -> AsyncModels:
+        return AsyncModels(
+            self._incarnation,
+            self._shared or things_without_loop(),
+            store=self._store,
+            persist=self._persist,
+            permit=self._permit_call,
+            take=self.points.take,
+            wait=self._wait_to_retry,
+            next_op=self._next_op,
+        )
+
+    async def _permit_call(self) -> None:
+        await self._alive()
+        await self._meter.check()
+
+    def llm_http_client(self, **options: Any) -> Any:  # noqa: ANN401 - of a library that may be absent
+        """An HTTP client for the SDK of a language model."""
+        return self._models.client(options)
+
+    def limit(self, name: str, /, rate: str | None = None, concurrency: int | None = None) -> AsyncLimit:
+        """A limit that all agents share."""
+        return self._models.limit(name, rate, concurrency)
 
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; called on the loop."""

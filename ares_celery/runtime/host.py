@@ -329,6 +329,7 @@ class ProcessHost(Finishing):
         for body in bodies:
             body.pulse(loop_age)
         self._compaction.look([one for one in self._hosted.all() if one.faults is None or not one.faults.is_cut_off])
+        self._shared.places.keep(self._store)
         for interrupts in over:
             interrupts.send(FencedSignal)
 

@@ -14,9 +14,11 @@ from typing import Any, Final, cast
 from ares_celery.agents.mcp_servers import MCP_SERVERS, MCPServerRegistry
 from ares_celery.agents.resources import RESOURCES, ResourceRegistry, WorkerResource
 from ares_celery.agents.tools import TOOLS, Tool, ToolRegistry
+from ares_celery.chaos.llm_clients import Connections
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import WorkerResourceError
 from ares_celery.errors.wording import describe_error
+from ares_celery.runtime.limits import HeldPlaces
 from ares_celery.runtime.mcp_connections import MCPConnections
 from ares_celery.runtime.mcp_holder import GivenSession, MCPHolder
 from ares_celery.runtime.offspring import offspring_of
@@ -111,6 +113,10 @@ class SharedThings:
         self.limits = limits or Limits()
         #: Processes that belong to what is shared.
         self.offspring: set[int] = set()
+        #: To language models.
+        self.model_connections = Connections()
+        #: In limits of the fleet.
+        self.places = HeldPlaces()
         self._registries = registries or Registries()
         #: To MCP servers.
         self.connections = MCPConnections(
@@ -249,6 +255,7 @@ class SharedThings:
         until = self._clock.monotonic() + self.limits.close_all
         for opening in (*(one for one in begun if one not in opened and not one.over.done()), *reversed(opened)):
             self._close(opening, until)
+        self.model_connections.close()
 
     def _close(self, opening: Opening, until: float) -> None:
         limit = max(0.0, min(self.limits.close, until - self._clock.monotonic()))

@@ -30,6 +30,8 @@ from ares_celery.runtime.budgets import SyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.fault_points import SyncFaultPoints
 from ares_celery.runtime.incarnation import Incarnation
+from ares_celery.runtime.limits import SyncLimit
+from ares_celery.runtime.llm_access import SyncModels
 from ares_celery.runtime.nursery import SyncChild, SyncNursery
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
@@ -147,6 +149,31 @@ class SyncContext(SyncWaiting):
     def silence(self) -> float:
         """Seconds since the agent's code last called the context; none while it waits in a call. From any thread."""
         return 0.0 if self._waiting else self._clock.monotonic() - self._called_at
+
+    @cached_property
+    def _models(self) -> SyncModels:
+        return SyncModels(
+            self._incarnation,
+            self._shared or things_without_loop(),
+            store=self._store,
+            persist=self._persist,
+            permit=self._permit_call,
+            take=self.points.take,
+            wait=self._wait_to_retry,
+            next_op=self._next_op,
+        )
+
+    def _permit_call(self) -> None:
+        self._alive()
+        self._meter.check()
+
+    def llm_http_client(self, **options: Any) -> Any:  # noqa: ANN401 - of a library that may be absent
+        """An HTTP client for the SDK of a language model."""
+        return self._models.client(options)
+
+    def limit(self, name: str, /, rate: str | None = None, concurrency: int | None = None) -> SyncLimit:
+        """A limit that all agents share."""
+        return self._models.limit(name, rate, concurrency)
 
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; callable from any thread."""

@@ -173,7 +173,8 @@ def test_a_clock_that_goes_back_holds_nobody_up(store: RedisStore, raw: redis.Re
     for field in ("next", "seen"):
         raw.hincrby(keys.limit("model"), field, hour)
     for key in keys.limit_queue("model"):
-        for member in raw.zrange(key, 0, -1):  # type: ignore[union-attr]
+        members: Any = raw.zrange(key, 0, -1)
+        for member in members:
             raw.zincrby(key, hour, member)
     assert store.enter_limit(quick, "b", "place").wait <= 0.3
     store.leave_limit("model", "a")
@@ -190,7 +191,8 @@ def test_nothing_of_a_limit_stays_for_ever(store: RedisStore, raw: redis.Redis) 
     store.keep_limit("model", ["a"])
     keys = Keys(store.namespace, store.config.shards)
     used = [keys.limit("model"), *keys.limit_queue("model"), keys.limit_passed("model"), keys.limit("fresh")]
-    assert all(raw.pttl(key) > 3_590_000 for key in used)  # type: ignore[operator]
+    left: Any = [raw.pttl(key) for key in used]
+    assert min(left) > 3_590_000
     assert leaked_keys(raw, store.namespace) == []
     store.wipe()
     assert raw.exists(*used) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -118,6 +119,20 @@ def test_a_lost_connection_belongs_to_the_client_it_passed_through(module: str, 
 def test_any_other_error_that_passes_through_a_client_is_a_crash() -> None:
     """A callback of the agent that fails inside the client."""
     assert cause_of(raised_in("openai._streaming", KeyError("x"))) is DeathCause.CRASH
+
+
+@pytest.mark.parametrize(("modules", "cause"), [(["openai._response", "httpx2"], "llm"), (["openai", "shop"], "crash")])
+def test_an_answer_that_is_no_json_is_the_servers_doing(modules: list[str], cause: str) -> None:
+    """Where the client itself reads it; a callback of the agent's that fails to is the agent's."""
+    assert cause_of(json.JSONDecodeError("Expecting value", "{", 1)) is DeathCause.CRASH, "raised nowhere"
+    read: Any = json.loads
+    for module in reversed(modules):
+        namespace: dict[str, Any] = {"__name__": module, "read": read}
+        exec("def reads(text):\n    read(text)", namespace)  # noqa: S102 - a frame whose module the test chooses
+        read = namespace["reads"]
+    with pytest.raises(json.JSONDecodeError) as caught:
+        read("{")
+    assert cause_of(caught.value) == cause
 
 
 def test_agents_may_say_so_themselves() -> None:

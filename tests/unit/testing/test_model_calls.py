@@ -1,0 +1,238 @@
+"""Calls of language models in an agent's life: limits, budgets and clients, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from ares_celery import AgentContext, AgentFailedError, AgentParkedError, SyncAgentContext
+from ares_celery.testing import AgentHarness
+
+LIBRARY = next((name for name in ("httpx2", "httpx") if importlib.util.find_spec(name)), "")
+needs_http = pytest.mark.skipif(not LIBRARY, reason="neither httpx2 nor httpx is installed")
+
+
+class Caller:
+    """Does what a message says inside of a limit, and tells when, in simulated seconds."""
+
+    def __init__(self, agent_id: str, limit: Mapping[str, Any] | None = None) -> None:
+        self.limit = dict(limit or {})
+
+    async def process(self, ctx: AgentContext, message: Mapping[str, Any]) -> object:
+        """So many calls, each in a block of its own, at once or one after the other."""
+        calls = [self.call(ctx, message.get("takes", 0)) for _ in range(message["calls"])]
+        if message.get("at_once"):
+            return await asyncio.gather(*calls)
+        return [await call for call in calls]
+
+    async def call(self, ctx: AgentContext, takes: float) -> float:
+        """One call that takes a while; when it began."""
+        async with ctx.limit("model", **self.limit):
+            began = ctx._clock.monotonic()  # type: ignore[attr-defined]
+            await asyncio.sleep(takes)  # on purpose: simulated time
+        return float(began)
+
+
+def ask(harness: AgentHarness, **message: Any) -> list[float]:
+    """When the calls began, in seconds behind the first."""
+    found: list[float] = sorted(harness.ask(message, timeout="1h"))
+    return [round(at - found[0], 1) for at in found]
+
+
+def test_calls_are_spaced_by_the_rate() -> None:
+    """Evenly, at once or not."""
+    with AgentHarness(Caller, config={"limit": {"rate": "30/min"}}) as harness:
+        assert ask(harness, calls=4) == [0, 2, 4, 6]
+        harness.advance(60)
+        assert ask(harness, calls=4, at_once=True) == [0, 2, 4, 6]
+
+
+def test_no_more_blocks_run_at_once_than_there_are_places() -> None:
+    """The next begins soon after one has ended."""
+    with AgentHarness(Caller, config={"limit": {"concurrency": 2}}) as harness:
+        began = ask(harness, calls=6, at_once=True, takes=5)
+        assert began[:2] == [0, 0]
+        assert all(5 <= at <= 6.1 for at in began[2:4])
+        assert all(10 <= at <= 12.2 for at in began[4:])
+
+
+def test_what_an_agent_says_of_a_limit_is_checked_before_anything_is_waited_for() -> None:
+    """At the call, in the agent's own code."""
+    with AgentHarness(Caller, config={"limit": {"rate": "lots"}}) as harness, pytest.raises(AgentFailedError) as caught:
+        harness.ask({"calls": 1})
+    assert "write how many and in which time" in str(caught.value)
+
+
+class Waiter:
+    """Wants a place that is taken for an hour."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.log: list[str] = []
+
+    async def start(self, ctx: AgentContext) -> None:
+        async with ctx.limit("model", concurrency=1):
+            await ctx.emit("has it")
+            try:
+                async with ctx.limit("model", concurrency=1):
+                    self.log.append("twice?")
+            finally:
+                self.log.append("gone")
+
+    async def stop(self, ctx: AgentContext) -> None:
+        self.log.append("stopped")
+
+
+class PlainWaiter:
+    """The same, plain."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.log: list[str] = []
+
+    def start(self, ctx: SyncAgentContext) -> None:
+        with ctx.limit("model", concurrency=1):
+            ctx.emit("has it")
+            try:
+                with ctx.limit("model", concurrency=1):
+                    self.log.append("twice?")
+            finally:
+                self.log.append("gone")
+
+    def stop(self, ctx: SyncAgentContext) -> None:
+        self.log.append("stopped")
+
+
+@pytest.mark.parametrize("kind", [Waiter, PlainWaiter])
+def test_a_wait_for_a_place_ends_when_the_agent_is_to_end(kind: Callable[..., Any]) -> None:
+    """At once and in order; what it held is free for others then."""
+    with AgentHarness(kind) as harness:
+        harness.run_until("has it")
+        harness.advance(2)
+        before, agent = harness.now, harness.agent
+        harness.stop()
+        assert agent.log == ["gone", "stopped"]
+        assert harness.now - before < 1
+        assert harness.all_events[-1].type == "agent.stopped"
+        harness.restart()
+        harness.run_until("has it", count=2, timeout=1)
+
+
+class Provider:
+    """What stands in for the network: answers as it is told, and knows when it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, dict[str, str]]] = []
+        self.harness: AgentHarness | None = None
+        self.asked: list[float] = []
+
+    def transport(self) -> Any:
+        """For a client."""
+        module: Any = importlib.import_module(LIBRARY)
+
+        def answer(_: Any) -> Any:
+            assert self.harness is not None
+            self.asked.append(self.harness.now)
+            status, headers = self.answers.pop(0) if self.answers else (200, {})
+            return module.Response(status, headers=headers, json={})
+
+        return module.MockTransport(answer)
+
+
+PROVIDER = Provider()
+
+
+class Chatter:
+    """Calls a model for each message, and charges what it is told."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process(self, ctx: AgentContext, message: Mapping[str, Any]) -> int:
+        """The status that it got."""
+        client = ctx.llm_http_client(transport=PROVIDER.transport())
+        if not message.get("limited"):
+            return int((await client.post("http://provider/v1/messages")).status_code)
+        async with ctx.limit("model"):
+            status = int((await client.post("http://provider/v1/messages")).status_code)
+        await ctx.charge(tokens=message.get("tokens", 0))
+        return status
+
+
+class PlainChatter:
+    """The same, plain."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def process(self, ctx: SyncAgentContext, message: Mapping[str, Any]) -> int:
+        """As above."""
+        client = ctx.llm_http_client(transport=PROVIDER.transport())
+        if not message.get("limited"):
+            return int(client.post("http://provider/v1/messages").status_code)
+        with ctx.limit("model"):
+            status = int(client.post("http://provider/v1/messages").status_code)
+        ctx.charge(tokens=message.get("tokens", 0))
+        return status
+
+
+@pytest.fixture
+def provider() -> Provider:
+    """Fresh for each test."""
+    PROVIDER.answers, PROVIDER.asked = [], []
+    return PROVIDER
+
+
+COLOURS = pytest.mark.parametrize("kind", [Chatter, PlainChatter])
+
+
+@needs_http
+@COLOURS
+def test_a_call_that_is_refused_is_held_as_long_as_it_asks(kind: Callable[..., Any], provider: Provider) -> None:
+    """And a little longer, so that not all come back at once; the agent learns nothing of it."""
+    with AgentHarness(kind) as harness:
+        provider.harness = harness
+        provider.answers = [(429, {"retry-after": "7"}), (529, {"retry-after": "20"})]
+        assert harness.ask({"limited": True}) == 200
+        first, second, third = provider.asked
+        assert 7 <= second - first <= 9.6
+        assert 20 <= third - second <= 22.6
+        assert harness.ask({"limited": False}) == 200
+        provider.answers = [(429, {"retry-after": "7"})]
+        assert harness.ask({"limited": False}) == 429
+
+
+@needs_http
+@COLOURS
+def test_an_agent_that_is_to_end_does_not_wait_for_a_provider(kind: Callable[..., Any], provider: Provider) -> None:
+    """A held request ends with it; the message is handled again in its next life."""
+    with AgentHarness(kind) as harness:
+        provider.harness = harness
+        provider.answers = [(429, {"retry-after": "60"})]
+        harness.send({"limited": True})
+        harness.advance(1)
+        before = harness.now
+        harness.stop()
+        assert harness.now - before < 1
+        harness.restart()
+        assert len(provider.asked) == 1, "the limit is still closed, for everybody"
+        harness.advance(65)
+        assert len(provider.asked) == 2
+
+
+@needs_http
+@COLOURS
+def test_a_spent_budget_is_refused_before_the_call(kind: Callable[..., Any], provider: Provider) -> None:
+    """Nothing is sent, and the agent waits for a person."""
+    with AgentHarness(kind, spec={"budget": {"tokens": 100}}) as harness:
+        provider.harness = harness
+        assert harness.ask({"limited": True, "tokens": 100}) == 200
+        with pytest.raises(AgentFailedError, match="the tokens of agent 'a' are used up"):
+            harness.ask({"limited": False})
+        assert len(provider.asked) == 1
+        assert harness.info.state == "parked"
+        with pytest.raises(AgentParkedError):
+            harness.ask({"limited": True})

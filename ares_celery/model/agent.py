@@ -390,6 +390,8 @@ class AgentInfo(BaseModel):
     paused: bool
     restarts: int
     charged: int
+    #: Most of those, where its spec says so; None: the namespace's.
+    max_restarts: int | None = None
     #: Deaths by cause, charged or not; since the agent was started.
     deaths: dict[str, int] = {}
     manual_restarts: int

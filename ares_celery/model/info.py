@@ -24,6 +24,7 @@ def agent_info(record: AgentRecord) -> AgentInfo:
         paused=record.desired is Desired.PAUSED,
         restarts=record.restarts,
         charged=record.charged,
+        max_restarts=record.spec.max_restarts,
         deaths=dict(record.deaths),
         manual_restarts=record.manual_restarts,
         incarnation=record.incarnation,

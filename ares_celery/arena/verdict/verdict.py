@@ -3,15 +3,122 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-__all__ = ["Verdict"]
+from ares_celery.arena.verdict.history import Failover, Span
+from ares_celery.arena.verdict.invariants import Checked
+from ares_celery.arena.verdict.scores import NO_DATA, GoScore
+from ares_celery.arena.verdict.times import RecoveryTimes
+
+__all__ = ["FaultEffect", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultEffect:
+    """What the events say of one action.
+
+    Attributes:
+        name: Of the action.
+        fault: What kind of fault it was.
+        target: The agent that it was about.
+        at: When, by the clock of the store.
+        outcome: How the action itself ended.
+        cause: The class of the death that came of it; empty when it killed nobody.
+        detected: Seconds until the death was found; None: there was none.
+        recovered: Seconds until the agent ran again; None: it did not, or had not died.
+    """
+
+    name: str
+    fault: str
+    target: str
+    at: datetime
+    outcome: str
+    cause: str = ""
+    detected: float | None = None
+    recovered: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        told: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return {**told, "at": self.at.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the events say."""
+    """What the events of the agents say of a run.
+
+    Attributes:
+        agents: How many were judged.
+        actions: Actions of the method.
+        deaths: Failovers that nobody had asked for, triggered during the run.
+        recovered: Those after which the agent ran again.
+        times: How long that took; None: nothing was recovered.
+        availability: Per cent of the time that agents were up when they should have been; None: none should have been.
+        consistency: Per cent of agents whose whole history is sound; None: there is none.
+        invariants: What was checked in the histories.
+        score: From 0 to 100; None: nothing happened that could be judged.
+        go: What the original would say of the injections.
+        effects: What came of each action.
+        failovers: Those of the run, restores included.
+        spans: When which agent was up, down or out.
+        problems: Agents whose streams could not be read, and why.
+    """
+
+    agents: int = 0
+    actions: int = 0
+    deaths: int = 0
+    recovered: int = 0
+    times: RecoveryTimes | None = None
+    availability: float | None = None
+    consistency: float | None = None
+    invariants: tuple[Checked, ...] = ()
+    score: float | None = None
+    grade: str = NO_DATA
+    go: GoScore | None = None
+    effects: tuple[FaultEffect, ...] = ()
+    failovers: tuple[Failover, ...] = ()
+    spans: tuple[Span, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Every invariant holds, and every stream could be read."""
+        return all(one.holds for one in self.invariants) and not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain JSON values."""
-        return {}
+        """Everything as plain JSON values; ``no data`` where nothing happened."""
+        return {
+            "agents": self.agents,
+            "actions": self.actions,
+            "deaths": self.deaths,
+            "recovered": self.recovered,
+            "mttr": NO_DATA if self.times is None else self.times.to_json(),
+            "availability": _or_no_data(self.availability),
+            "consistency": _or_no_data(self.consistency),
+            "score": _or_no_data(self.score),
+            "grade": self.grade,
+            "go_score": None if self.go is None else self.go.score,
+            "go_grade": None if self.go is None else self.go.grade,
+            "invariants": [one.to_json() for one in self.invariants],
+            "effects": [one.to_json() for one in self.effects],
+            "failovers": [_failover(one) for one in self.failovers],
+            "problems": list(self.problems),
+        }
+
+
+def _or_no_data(value: float | None) -> float | str:
+    return NO_DATA if value is None else round(value, 4)
+
+
+def _failover(one: Failover) -> dict[str, Any]:
+    return {
+        "agent_id": one.agent_id,
+        "incarnation": one.incarnation,
+        "cause": one.cause,
+        "charged": one.charged,
+        "triggered": one.triggered.isoformat(),
+        "completed": one.completed.isoformat() if one.completed else None,
+        "seconds": one.seconds,
+        "end": one.end,
+    }

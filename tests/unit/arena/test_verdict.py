@@ -1,0 +1,298 @@
+"""Verdicts: recoveries from events, availability, invariants, the two scores, the three forms of a report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from ares_celery.arena.journal import ActivityReport, Outcome, Phase, RunStatus
+from ares_celery.arena.verdict.compare import compare
+from ares_celery.arena.verdict.history import failovers, spans
+from ares_celery.arena.verdict.invariants import INVARIANTS, Judged, check_invariants
+from ares_celery.arena.verdict.judge import verdict_of
+from ares_celery.arena.verdict.junit import junit
+from ares_celery.arena.verdict.page import page
+from ares_celery.arena.verdict.scores import go_score
+from ares_celery.errors import InvalidSettingError
+from ares_celery.model.agent import AgentState
+from tests.unit.arena.histories import START, Stream, action, at, report
+from tests.unit.cli.calling import agent
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec(145)
+@pytest.mark.parametrize(
+    ("total", "succeeded", "seconds", "score", "grade"),
+    [(0, 0, 0.0, 30.0, "F"), (10, 10, 0.5, 100.0, "A+"), (10, 10, 10.0, 91.0, "A"), (10, 8, 1.0, 86.3, "B")],
+)
+def test_the_pinned_inputs_give_the_original_s_scores_and_grades(
+    total: int, succeeded: int, seconds: float, score: float, grade: str
+) -> None:
+    """No actions; ten of ten at half a second, and at ten; eight of ten at a second."""
+    found = go_score(total=total, succeeded=succeeded, seconds=seconds)
+    assert (found.score, found.grade) == (score, grade)
+
+
+@pytest.mark.spec(145)
+def test_a_measured_consistency_is_taken_as_it_is() -> None:
+    """Above zero; else it follows from the failures, each two of which cost five points, and one as well."""
+    assert go_score(total=10, succeeded=10, seconds=1, consistency=50).score == 85.0
+    assert [go_score(total=10, succeeded=10 - failed).consistency for failed in (0, 1, 2, 4)] == [100, 95, 95, 90]
+
+
+# -- recoveries -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec(146)
+def test_mttr_is_computed_from_trigger_to_completed() -> None:
+    """Average, least, most and last, all above zero; a restore that was asked for and an open failover are none."""
+    a = Stream("a").add(0, "agent.started").death(10, 2.0).death(30, 4.0, incarnation=2).death(90, None, incarnation=3)
+    b = Stream("b").add(0, "agent.started").death(20, 0.5)
+    b.add(50, "failover.triggered", cause="restore").add(53, "failover.completed")
+    run = report(action("k1", 9.5), action("k2", 29.9), action("k3", 19.0, target="b"))
+    verdict = verdict_of(run, [Judged("a", a.events), Judged("b", b.events)])
+    assert (verdict.deaths, verdict.recovered) == (4, 3)
+    assert verdict.times is not None
+    assert verdict.times.to_json() == {
+        "count": 3,
+        "min": 0.5,
+        "avg": pytest.approx(6.5 / 3),
+        "p95": 4.0,
+        "max": 4.0,
+        "last": 4.0,
+    }
+    assert verdict.to_json()["mttr"]["last"] == 4.0
+    assert all(value > 0 for value in verdict.times.to_json().values())
+
+
+@pytest.mark.spec(146)
+def test_without_actions_there_is_no_data_and_the_go_score_stands_under_its_own_name() -> None:
+    """30 and F of the original is not a word about these agents."""
+    verdict = verdict_of(report(), [Judged("a", Stream().add(0, "agent.started").events)])
+    told = verdict.to_json()
+    assert (told["score"], told["grade"], told["mttr"]) == ("no data", "no data", "no data")
+    assert (told["go_score"], told["go_grade"]) == (30.0, "F")
+
+
+@pytest.mark.pain("P46")
+def test_each_fault_is_told_with_its_detection_and_recovery() -> None:
+    """Fault, detected in, recovered in; a death that came by itself belongs to no action on another agent."""
+    a = Stream("a").add(0, "agent.started").death(10, 2.0).death(40, None, cause="lost", incarnation=2)
+    b = Stream("b").add(0, "agent.started").death(11, 1.0)
+    run = report(action("first", 9.0), action("idle", 20.0), action("last", 39.0), action("deaf", 5, target="c"))
+    verdict = verdict_of(run, [Judged("a", a.events), Judged("b", b.events)])
+    assert [(one.name, one.cause, one.detected, one.recovered) for one in verdict.effects] == [
+        ("deaf", "", None, None),
+        ("first", "crash", 1.0, 3.0),
+        ("idle", "", None, None),
+        ("last", "lost", 1.0, None),
+    ]
+
+
+def test_availability_counts_the_time_in_which_an_agent_should_have_been_up() -> None:
+    """Rest on purpose is neither up nor down; what is not known yet is not counted."""
+    a = Stream("a").add(10, "agent.started").death(50, 10.0)
+    a.add(80, "agent.stopped", reason="pause")
+    b = Stream("b").add(-5, "agent.started").add(90, "agent.exhausted", cause="cap")
+    verdict = verdict_of(report(), [Judged("a", a.events), Judged("b", b.events)])
+    assert [(one.state, one.seconds) for one in verdict.spans if one.agent_id == "a"] == [
+        ("out", 10.0),
+        ("up", 40.0),
+        ("down", 10.0),
+        ("up", 20.0),
+        ("out", 20.0),
+    ]
+    assert verdict.availability == pytest.approx(100 * (60 + 90) / (70 + 100))
+    assert spans("x", (), START, at(5))[0].state == "out"
+
+
+def test_a_score_is_made_of_what_the_events_say() -> None:
+    """Not of what injections returned: an agent that does not come back costs it."""
+    back = Stream().add(0, "agent.started").death(10, 1.0)
+    gone = Stream().add(0, "agent.started").death(10, None)
+    fine = verdict_of(report(action("k", 9)), [Judged("a", back.events)])
+    lost = verdict_of(report(action("k", 9)), [Judged("a", gone.events)])
+    assert (fine.score, fine.grade) == (99.6, "A+")
+    assert (lost.score, lost.grade) == (34.0, "F")
+    assert fine.go is not None
+    assert fine.go == lost.go
+    calm = verdict_of(report(action("slow", 9)), [Judged("a", Stream().add(0, "agent.started").events)])
+    assert calm.score == 100.0
+
+
+def test_failovers_end_as_their_events_say() -> None:
+    """Completed, failed, aborted, or not at all."""
+    stream = Stream().death(1, None).death(2, 1.0).death(5, None).add(6, "failover.aborted").death(7, None)
+    stream.add(8, "failover.failed")
+    assert [one.end for one in failovers("a", stream.events)] == ["", "completed", "aborted", "failed"]
+
+
+# -- invariants -------------------------------------------------------------------------------------------------------
+
+
+def broken(stream: Stream, **more: Any) -> dict[str, int]:
+    """Which invariants do not hold, and how often."""
+    found = check_invariants([Judged("a", stream.events, **more)])
+    return {one.name: one.count for one in found if not one.holds}
+
+
+def sound() -> Stream:
+    """A life with a death, a step that is not repeated, and a rest."""
+    stream = Stream().add(0, "agent.started").add(1, "tick", epoch=5).add(1, "step.started", execution="e", step="s")
+    stream.add(2, "step.completed", execution="e", step="s").death(3, 1.0).add(5, "tick", epoch=9)
+    return stream.add(6, "agent.stopped", reason="stop")
+
+
+def test_a_sound_history_violates_nothing() -> None:
+    """Whatever was survived."""
+    assert broken(sound()) == {}
+    assert [one.name for one in check_invariants([])] == list(INVARIANTS)
+
+
+def test_each_invariant_finds_what_it_is_for() -> None:
+    """One broken history for each, and only that one told."""
+    assert broken(sound().add(7, "tick", version=20)) == {"versions_gapless": 1}
+    late = sound().add(7, "agent.started").add(8, "tick", epoch=7)
+    assert broken(late) == {"epochs_grow": 1, "one_writer": 1}
+    assert broken(sound().add(7, "tick", epoch=9)) == {"one_writer": 1}
+    doubled = sound().add(7, "step.completed", execution="e", step="s")
+    assert broken(doubled) == {"steps_once": 1}
+    again = Stream().add(1, "step.started", execution="e", step="s").add(2, "step.started", execution="e", step="s")
+    assert broken(again) == {"steps_once": 1}
+    assert broken(sound().add(7, "agent.exhausted", cause="cap").add(8, "failover.triggered", cause="crash")) == {
+        "restarts_capped": 1
+    }
+
+
+def test_what_looks_doubled_and_is_not() -> None:
+    """A try that failed, a person who said retry, an execution whose id is used again, an un-parked agent."""
+    stream = Stream()
+    for ends in ({"kind": "step.failed"}, {"kind": "step.reconciled", "outcome": "retry"}, {"kind": "step.completed"}):
+        stream.add(1, "step.started", execution="e", step="s")
+        stream.add(2, ends["kind"], execution="e", step="s", outcome=ends.get("outcome", ""))
+    stream.add(3, "execution.completed", execution="e").add(4, "step.completed", execution="e", step="s")
+    stream.add(5, "agent.parked", cause="cap").add(6, "agent.started").death(7, 1.0)
+    assert broken(stream) == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "charged", "cap", "holds"),
+    [("running", 3, 3, True), ("running", 4, 3, False), ("parked", 4, 3, True), ("running", 99, 0, True)],
+)
+def test_charged_restarts_stay_within_their_cap(state: str, charged: int, cap: int, holds: bool) -> None:  # noqa: FBT001
+    """The death that used it up is counted, too; 0 is no cap."""
+    info = agent("a", AgentState(state), charged=charged)
+    assert (broken(Stream(), info=info, cap=cap) == {}) is holds
+
+
+def test_an_unsound_history_costs_consistency() -> None:
+    """By agent."""
+    bad = sound().add(7, "tick", version=20)
+    verdict = verdict_of(report(action("k", 1)), [Judged("a", bad.events), Judged("b", Stream("b").events)])
+    assert verdict.consistency == 50.0
+    assert not verdict.is_sound
+    assert verdict_of(report(), [], ["a: cannot be read"]).is_sound is False
+
+
+# -- forms of a report ------------------------------------------------------------------------------------------------
+
+
+def whole() -> Any:
+    """A report with everything in it, hostile words included."""
+    evil = "<script>alert(1)</script>&\"'\x00\ud800"
+    activities = (
+        replace(action("k", 9), label=evil),
+        ActivityReport(evil, Phase.METHOD, "probe", Outcome.FAILED, problem=evil),
+        ActivityReport("skip", Phase.METHOD, "action", Outcome.SKIPPED, problem="it waits"),
+        ActivityReport("odd", Phase.METHOD, "action", Outcome.SUCCEEDED, expected="failure", as_expected=False),
+        ActivityReport("r", Phase.ROLLBACK, "action", Outcome.SUCCEEDED),
+    )
+    run = replace(report(*activities, partial=True, partial_because=evil, seed=7), title=evil)
+    stream = Stream().add(0, "agent.started").death(10, 2.0).add(20, "tick", version=90)
+    verdict = verdict_of(run, [Judged(evil, stream.events), Judged("a", stream.events)], [evil])
+    return replace(run, status=RunStatus.INTERRUPTED, verdict=verdict)
+
+
+class Reader(HTMLParser):
+    """Notes tags, and attributes that could load something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loads += [name for name, _ in attrs if name in {"src", "href", "data", "action"} or name.startswith("on")]
+
+
+def test_the_page_is_one_file_that_loads_and_runs_nothing() -> None:
+    """Whatever names and errors say."""
+    text = page(whole())
+    assert text.encode().decode() == text
+    reader = Reader()
+    reader.feed(text)
+    assert reader.loads == []
+    assert not {"script", "link", "img", "iframe", "object"} & set(reader.tags)
+    assert {"svg", "rect", "line", "table"} <= set(reader.tags)
+    assert "default-src &#x27;none&#x27;" in text
+    assert "url(" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert "2.000 s" in text
+    assert page(report()).count("<h1>") == 1
+
+
+def test_junit_has_a_case_for_each_activity_and_invariant() -> None:
+    """Well-formed whatever is in it; failures and skips are counted."""
+    root = ET.fromstring(junit(whole()))  # noqa: S314 - made here
+    suites = {one.get("name"): one for one in root}
+    assert set(suites) == {"method", "rollback", "invariants", "run"}
+    assert [suites["method"].get(name) for name in ("tests", "failures", "skipped")] == ["4", "2", "1"]
+    failures = [one.get("message") for one in suites["method"].iter("failure")]
+    assert failures[1] == "it succeeded, and was expected to fail"
+    assert suites["invariants"].get("failures") == "1"
+    assert len(suites["invariants"]) == len(INVARIANTS)
+
+
+def test_json_is_plain() -> None:
+    """Through a strict encoder and back."""
+    told = whole().to_json()
+    again = json.loads(json.dumps(told, allow_nan=False, ensure_ascii=True))
+    assert again["verdict"]["deaths"] == 2
+    assert again["seed"] == 7
+
+
+# -- two versions -----------------------------------------------------------------------------------------------------
+
+
+def runs(*mttr: float) -> list[dict[str, Any]]:
+    """Reports whose mean recovery took so long."""
+    return [{"verdict": {"mttr": {"avg": one}, "score": 90, "availability": "no data"}} for one in mttr]
+
+
+def test_two_versions_are_compared_by_a_test_of_scipy() -> None:
+    """Slower is worse; the same is no difference; what no run has is no data."""
+    pytest.importorskip("scipy", reason="in the set of highest versions only")
+    slow, fast = runs(5, 6, 7, 8, 9, 10), runs(1, 1.5, 2, 2.5, 3, 3.5)
+    found = {one.metric: one for one in compare(fast, slow)}
+    assert (found["mttr"].result, found["score"].result) == ("worse", "no difference")
+    assert found["availability"].result == "no data"
+    assert found["mttr"].p_value == pytest.approx(0.002164, abs=1e-5)
+    assert (found["mttr"].median_before, found["mttr"].median_after) == (2.25, 7.5)
+    assert compare(slow, fast)[0].result == "better"
+    assert compare(slow, runs(5.1, 6.2, 7.1, 8.3, 8.9, 9.9))[0].result == "no difference"
+
+
+def test_too_few_runs_are_no_data_and_an_unknown_metric_is_refused() -> None:
+    """Two runs say nothing; a wrong name is not silently left out."""
+    assert compare(runs(1, 2), runs(8, 9))[0].to_json()["result"] == "no data"
+    with pytest.raises(InvalidSettingError, match="mttr"):
+        compare([], [], metrics=["speed"])
+    with pytest.raises(InvalidSettingError, match="alpha"):
+        compare([], [], alpha=2)

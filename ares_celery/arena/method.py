@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ares_celery.arena.journal import ActivityReport, Outcome, Phase
 from ares_celery.arena.outcome import expected_of
 from ares_celery.arena.ring import Ring
 from ares_celery.arena.scenario import Activity, Policy
+from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase
 
 __all__ = ["Method", "Perform"]
 

@@ -10,12 +10,12 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ares_celery.arena.journal import ActivityReport, Outcome, Phase, plain
 from ares_celery.arena.outcome import expected_of, is_as_expected
 from ares_celery.arena.providers import call_provider
 from ares_celery.arena.ring import Ring, Undo, entered
 from ares_celery.arena.scenario import Activity
 from ares_celery.arena.tolerance import is_tolerated
+from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, plain
 from ares_celery.clock import to_datetime
 from ares_celery.errors import AresError
 from ares_celery.errors.wording import describe_error

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ares_celery.arena.journal import ActivityReport, Phase, RunStatus, ScenarioReport
 from ares_celery.arena.method import Method
 from ares_celery.arena.performing import Listener, Performer
 from ares_celery.arena.ring import Ring, entered
 from ares_celery.arena.scenario import Policy, Scenario
 from ares_celery.arena.values import as_mapping
+from ares_celery.arena.verdict.journal import ActivityReport, Phase, RunStatus, ScenarioReport
 from ares_celery.clock import Clock, SystemClock
 
 if TYPE_CHECKING:

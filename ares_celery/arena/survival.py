@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from ares_celery.arena.journal import ActivityReport, Phase, RunStatus, ScenarioReport
 from ares_celery.arena.performing import Listener, Performer
 from ares_celery.arena.problems import Problems
 from ares_celery.arena.ring import Ring, entered
@@ -19,6 +18,7 @@ from ares_celery.arena.scenario import Activity, PythonProvider
 from ares_celery.arena.seed_types import ACTIONS_MODULE
 from ares_celery.arena.source import read_source
 from ares_celery.arena.values import as_mapping
+from ares_celery.arena.verdict.journal import ActivityReport, Phase, RunStatus, ScenarioReport
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import AresError, InvalidSettingError, StoreUnavailableError
 from ares_celery.model.agent import AgentState

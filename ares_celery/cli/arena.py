@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
@@ -17,9 +17,11 @@ from ares_celery.cli.options import why_options
 from ares_celery.cli.output import clean, output_option, print_facts, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from ares_celery.arena.journal import ActivityReport, ScenarioReport
+    from ares_celery.arena.verdict.journal import ActivityReport, ScenarioReport
 
 __all__ = ["arena"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _FILE = click.argument("file", metavar="FILE")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -29,6 +31,19 @@ _CODES: Final[Mapping[str, ExitCode]] = {
     "interrupted": ExitCode.FAILED,
     "precondition": ExitCode.PRECONDITION,
 }
+
+
+_NAMES: Final = {"--html": "html", "--junit": "junit", "--report": "report_file"}
+
+
+def _report_options(function: F) -> F:
+    """Where the report goes beside the terminal."""
+    path = click.Path(dir_okay=False, writable=True, path_type=Path)
+    for name, what in (("--html", "one page with a timeline"), ("--junit", "JUnit XML"), ("--report", "JSON")):
+        said = f"Also write the report there, as {what}."
+        function = click.option(name, _NAMES[name], type=path, metavar="PATH", help=said)(function)
+    told = "Judge the run by the events of the agents.  [default: yes]"
+    return click.option("--verdict/--no-verdict", default=True, help=told)(function)
 
 
 @click.group()
@@ -65,9 +80,19 @@ _MODULES = click.option(
 @_FILE
 @_VARIABLES
 @_MODULES
+@_report_options
 @output_option
 @pass_session
-def run(session: Session, *, file: str, variables: Mapping[str, str], modules: tuple[str, ...], output: str) -> None:
+def run(
+    session: Session,
+    /,
+    *,
+    file: str,
+    variables: Mapping[str, str],
+    modules: tuple[str, ...],
+    output: str,
+    **reports: Any,  # noqa: ANN401 - of click
+) -> None:
     """Run scenario FILE: a path, or a name of `ares arena list`. Rollbacks run whatever happens, after Ctrl-C too."""
     from ares_celery.arena.loading import load_scenario
     from ares_celery.arena.runner import ScenarioRun
@@ -76,7 +101,7 @@ def run(session: Session, *, file: str, variables: Mapping[str, str], modules: t
     going = ScenarioRun(session.manager, scenario, allow_modules=modules, listener=_tell)
     with _stopped_by_signals(going.stop):
         report = going.run()
-    _finish(report, output)
+    _finish(session, report, output, scenario.agents, **reports)
 
 
 @arena.command()
@@ -130,6 +155,7 @@ def list_ready(output: str) -> None:
 @click.option("--fault", "faults", multiple=True, metavar="ACTION", help="Only these; default: all.")
 @click.option("--force", is_flag=True, help="A kill may take along the other agents of a process.")
 @click.option("--settle", metavar="TIME", help="How long agents may take to come back afterwards.  [default: 60s]")
+@_report_options
 @why_options
 @output_option
 @pass_session
@@ -140,6 +166,7 @@ def survival(session: Session, /, *, file: str | None, output: str, **options: A
     """
     from ares_celery.arena.survival import SurvivalRun, survival_options
 
+    reports = {name: options.pop(name) for name in (*_NAMES.values(), "verdict")}
     said: dict[str, Any] = {}
     if file is not None:
         if not Path(file).is_file():
@@ -150,7 +177,7 @@ def survival(session: Session, /, *, file: str | None, output: str, **options: A
     say(f"seed {going.seed}")
     with _stopped_by_signals(going.stop):
         report = going.run()
-    _finish(report, output)
+    _finish(session, report, output, said.get("agents", ()), **reports)
 
 
 @arena.command()
@@ -178,6 +205,35 @@ def stop(session: Session, *, reason: str, actor: str, output: str) -> None:
         print_json(hold.to_json() if hold else None)
     else:
         say("it ends within seconds" if hold else "no survival run is under way")
+
+
+@arena.command()
+@click.option("--before", "before", multiple=True, required=True, metavar="FILE", help="Reports of the old version.")
+@click.option("--after", "after", multiple=True, required=True, metavar="FILE", help="Reports of the new version.")
+@click.option("--metric", "metrics", multiple=True, help="mttr, availability, consistency, score; default: all.")
+@click.option("--alpha", type=float, default=0.05, show_default=True, help="Below it a difference is not chance.")
+@output_option
+def compare(
+    *, before: tuple[str, ...], after: tuple[str, ...], metrics: tuple[str, ...], alpha: float, output: str
+) -> None:
+    """Compare reports (--report) of runs with two versions of an agent; exit code 1 when something got worse."""
+    from ares_celery.arena.verdict.compare import METRICS
+    from ares_celery.arena.verdict.compare import compare as compared
+
+    old, new = [_read_report(file) for file in before], [_read_report(file) for file in after]
+    found = compared(old, new, metrics=metrics or tuple(METRICS), alpha=alpha)
+    if output == "json":
+        print_json([one.to_json() for one in found])
+    else:
+        print_table(
+            ("METRIC", "RUNS", "BEFORE", "AFTER", "P", "RESULT"),
+            (
+                (one.metric, f"{one.before}, {one.after}", one.median_before, one.median_after, one.p_value, one.result)
+                for one in found
+            ),
+        )
+    if any(one.result == "worse" for one in found):
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 # -- inside -----------------------------------------------------------------------------------------------------------
@@ -219,13 +275,69 @@ def _tell(report: ActivityReport) -> None:
     say(f"{report.phase.value:<8}  {report.outcome.value:<9}  {report.duration:7.3f} s  {clean(name)}{problem}")
 
 
-def _finish(report: ScenarioReport, output: str) -> None:
+def _read_report(file: str) -> dict[str, Any]:
+    import json
+
+    try:
+        found: Any = json.loads(Path(file).read_bytes())
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{file} is no report: {error}") from error
+    if not isinstance(found, dict) or "verdict" not in found:
+        raise click.UsageError(f"{file} is no report of `ares arena run` or `ares arena survival`")
+    return cast("dict[str, Any]", found)
+
+
+def _finish(  # noqa: PLR0913 - one parameter for each form of a report
+    session: Session,
+    report: ScenarioReport,
+    output: str,
+    agents: Sequence[str],
+    *,
+    report_file: Path | None,
+    junit: Path | None,
+    html: Path | None,
+    verdict: bool,
+) -> None:
+    """Judges, writes, prints, and ends with the exit code."""
+    from ares_celery.arena.verdict.judge import judged
+
+    if verdict:
+        report = judged(session.manager, report, agents)
     told = report.to_json()
+    _write(report, told, report_file=report_file, junit=junit, html=html)
     if output == "json":
         print_json(told)
     else:
         shown = ("title", "status", "partial_because", "passed", "failed", "verified", "seed", "started", "ended")
-        print_facts({name: told[name] for name in shown if told[name] not in (None, "")})
+        facts = {name: told[name] for name in shown if told[name] not in (None, "")}
+        print_facts({**facts, **_said_of(told["verdict"])})
     code = _CODES[report.status.value]
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _said_of(verdict: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The verdict in a few lines."""
+    if verdict is None:
+        return {}
+    names = ("agents", "deaths", "recovered", "availability", "consistency", "score", "grade", "go_score", "go_grade")
+    mttr = verdict["mttr"]
+    times = mttr if isinstance(mttr, str) else ", ".join(f"{name} {value:.3f}" for name, value in mttr.items())
+    broken = [said for one in verdict["invariants"] for said in one["violations"]] + verdict["problems"]
+    return {**{name: verdict[name] for name in names}, "mttr": times, "broken": "; ".join(broken)}
+
+
+def _write(
+    report: ScenarioReport, told: dict[str, Any], *, report_file: Path | None, junit: Path | None, html: Path | None
+) -> None:
+    import json
+
+    from ares_celery.arena.verdict.junit import junit as as_junit
+    from ares_celery.arena.verdict.page import page
+
+    if report_file is not None:
+        report_file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    if junit is not None:
+        junit.write_text(as_junit(report), encoding="utf-8")
+    if html is not None:
+        html.write_text(page(report), encoding="utf-8")

@@ -390,7 +390,6 @@ class AgentInfo(BaseModel):
     paused: bool
     restarts: int
     charged: int
-    #: Most of those, where its spec says so; None: the namespace's.
     max_restarts: int | None = None
     #: Deaths by cause, charged or not; since the agent was started.
     deaths: dict[str, int] = {}
@@ -400,8 +399,7 @@ class AgentInfo(BaseModel):
     worker: str | None
     queue: str | None
     group: str | None = None
-    #: The agent that spawned it.
-    parent: str | None = None
+    parent: str | None = None  # the agent that spawned it
     reason: str
     actor: str
     cause: str

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from ares_celery.arena.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.arena.verdict.history import Failover, failovers, spans
 from ares_celery.arena.verdict.invariants import Judged, check_invariants
+from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.arena.verdict.scores import NO_DATA, go_score, grade_of, weighted
 from ares_celery.arena.verdict.times import recovery_times
 from ares_celery.arena.verdict.verdict import FaultEffect, Verdict

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring  # writes only; nothing of others is read
 
-from ares_celery.arena.journal import ActivityReport, Outcome, Phase, ScenarioReport
+from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, ScenarioReport
 
 __all__ = ["junit"]
 

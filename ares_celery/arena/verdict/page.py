@@ -7,8 +7,8 @@ from datetime import datetime
 from html import escape
 from typing import Final
 
-from ares_celery.arena.journal import ActivityReport, Phase, ScenarioReport
 from ares_celery.arena.verdict.history import Span
+from ares_celery.arena.verdict.journal import ActivityReport, Phase, ScenarioReport
 from ares_celery.arena.verdict.scores import NO_DATA
 from ares_celery.arena.verdict.verdict import Verdict
 

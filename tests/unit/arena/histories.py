@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ares_celery.arena.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
+from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.ids import Version
 from ares_celery.model.event import Event
 

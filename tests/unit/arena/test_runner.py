@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from ares_celery.arena.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.arena.loading import parse_scenario
 from ares_celery.arena.runner import ScenarioRun
+from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.errors import AgentNotFoundError
 from tests.unit.arena.managers import StandIn
 from tests.wait import wait_until

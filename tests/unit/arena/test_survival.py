@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from ares_celery.arena.journal import Phase, RunStatus, ScenarioReport
 from ares_celery.arena.survival import SURVIVAL_FAULTS, SurvivalRun, plan_survival, survival_options
+from ares_celery.arena.verdict.journal import Phase, RunStatus, ScenarioReport
 from ares_celery.errors import ArenaBusyError, ChaosDisabledError, InvalidScenarioError, InvalidSettingError
 from ares_celery.model.agent import AgentState
 from ares_celery.model.arena import ArenaHold

@@ -9,11 +9,12 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from typing_extensions import override
 
-from ares_celery.arena.journal import ActivityReport, Outcome, Phase, RunStatus
 from ares_celery.arena.verdict.compare import compare
 from ares_celery.arena.verdict.history import failovers, spans
 from ares_celery.arena.verdict.invariants import INVARIANTS, Judged, check_invariants
+from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus
 from ares_celery.arena.verdict.judge import verdict_of
 from ares_celery.arena.verdict.junit import junit
 from ares_celery.arena.verdict.page import page
@@ -227,6 +228,7 @@ class Reader(HTMLParser):
         self.tags: list[str] = []
         self.loads: list[str] = []
 
+    @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.loads += [name for name, _ in attrs if name in {"src", "href", "data", "action"} or name.startswith("on")]

@@ -1,0 +1,254 @@
+"""The arena against a real Redis and a real host: verdicts from real events, the command line, Chaos Toolkit."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ares_celery import AgentContext, AgentSpec
+from ares_celery.arena.loading import parse_scenario
+from ares_celery.arena.runner import ScenarioRun
+from ares_celery.arena.verdict.journal import RunStatus, ScenarioReport
+from ares_celery.arena.verdict.judge import judged
+from tests.hosting import Runtime
+from tests.integration.command_line import ROOT, Command, ares, environment
+from tests.redis_server import RedisServer
+from tests.wait import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+ACTIONS = "ares_celery.arena.actions"
+
+
+class Worker:
+    """Counts, and takes a step that must not run twice in each of its lives."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.total = 0
+
+    async def start(self, ctx: AgentContext) -> None:
+        async with ctx.execution(f"life-{ctx.incarnation}"):
+            await ctx.step.with_options(replay="never")("once", self.work)
+        while not ctx.stop_requested:
+            await ctx.emit("ticked", {})
+            await ctx.sleep(0.05)
+
+    def apply(self, event: Any) -> None:
+        self.total += 1
+
+    async def work(self) -> int:
+        return 1
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"total": self.total}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.total = state["total"]
+
+
+@pytest.fixture
+def runtime(redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
+    """A namespace with two agents that run, swept by a thread."""
+    over = threading.Event()
+    with Runtime(redis_server.url, namespace) as made:
+        made.register("worker", Worker)
+        made.manager.start()
+        for agent_id in ("a", "b"):
+            made.manager.start_agent(AgentSpec(id=agent_id, type="worker"))
+        for agent_id in ("a", "b"):
+            made.until(agent_id, "running")
+
+        def sweep() -> None:
+            while not over.wait(0.05):
+                made.sweep()
+
+        thread = threading.Thread(target=sweep)
+        thread.start()
+        yield made
+        over.set()
+        thread.join(5)
+
+
+def env_of(runtime: Runtime, folder: Path) -> dict[str, str]:
+    """Where a process of its own finds the namespace."""
+    return environment(
+        folder, ARES_REDIS_URL=runtime.url, ARES_NAMESPACE=runtime.store.namespace, ARES_AGENT_MODULES=""
+    )
+
+
+def pausing(rest: str) -> dict[str, Any]:
+    """A scenario of one pause, in Chaos Toolkit's form."""
+    provider = {"type": "python", "module": ACTIONS, "func": "pause_agent"}
+    probe = {
+        "type": "probe",
+        "name": "it runs",
+        "tolerance": True,
+        "provider": {
+            "type": "python",
+            "module": "ares_celery.arena.probes",
+            "func": "becomes",
+            "arguments": {"agent_id": "a"},
+        },
+    }
+    resume = {"type": "python", "module": ACTIONS, "func": "resume_agent", "arguments": {"agent_id": "a"}}
+    return {
+        "version": "1.0.0",
+        "title": "a rest",
+        "description": "An agent rests and goes on.",
+        "steady-state-hypothesis": {"title": "it runs", "probes": [probe]},
+        "method": [
+            {
+                "type": "action",
+                "name": "rest",
+                "provider": {**provider, "arguments": {"agent_id": "a", "duration": rest}},
+            }
+        ],
+        "rollbacks": [{"type": "action", "name": "resume", "provider": resume}],
+    }
+
+
+@pytest.mark.spec(146)
+def test_mttr_is_that_of_real_recovery_events(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two deaths are recovered; the numbers are those of the events in the stream, and the histories are sound."""
+    deeds = ModuleType("arena_real_deeds")
+
+    def die(agent_id: str) -> None:
+        before = runtime.manager.get_agent_info(agent_id)
+        assert before is not None
+        runtime.manager.notify_agent_dead(agent_id, "on purpose", epoch=before.epoch)
+        wait_until(lambda: _runs(runtime, agent_id, before.incarnation + 1), "its next life")
+
+    deeds.die = die  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "arena_real_deeds", deeds)
+    method = [
+        {
+            "type": "action",
+            "name": f"death of {one}",
+            "provider": {"type": "python", "module": "arena_real_deeds", "func": "die", "arguments": {"agent_id": one}},
+        }
+        for one in ("a", "b")
+    ]
+    scenario = parse_scenario({"title": "t", "method": method}, allow_modules=["arena_real_deeds"])
+    report = ScenarioRun(runtime.manager, scenario, allow_modules=["arena_real_deeds"]).run()
+    verdict = judged(runtime.manager, report).verdict
+    assert verdict is not None
+    assert (report.status, verdict.deaths, verdict.recovered) == (RunStatus.COMPLETED, 2, 2)
+    times = []
+    for agent_id in ("a", "b"):
+        (triggered,) = runtime.events(agent_id, "failover.triggered")
+        (completed,) = runtime.events(agent_id, "failover.completed")
+        times.append((completed.time - triggered.time).total_seconds())
+    assert verdict.times is not None
+    assert verdict.times.to_json() == {
+        "count": 2,
+        "min": min(times),
+        "avg": pytest.approx(sum(times) / 2),
+        "p95": max(times),
+        "max": max(times),
+        "last": times[1],
+    }
+    assert min(times) > 0
+    assert verdict.is_sound
+    assert verdict.availability is not None
+    assert 0 < verdict.availability < 100
+    assert [one.target for one in verdict.effects if one.detected is not None and one.recovered] == ["a", "b"]
+
+
+def _runs(runtime: Runtime, agent_id: str, incarnation: int) -> bool:
+    info = runtime.manager.get_agent_info(agent_id)
+    return info is not None and info.state == "running" and info.incarnation >= incarnation
+
+
+def test_the_command_runs_a_file_and_writes_its_report(runtime: Runtime, tmp_path: Path) -> None:
+    """As JSON on stdout, and in three files; nothing is left of the pause."""
+    (tmp_path / "rest.json").write_text(json.dumps(pausing("200ms")))
+    files = [f"--{kind}={tmp_path / kind}" for kind in ("html", "junit", "report")]
+    done = ares("arena", "run", "rest.json", "-o", "json", *files, env=env_of(runtime, tmp_path), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["status"], told["passed"], told["verdict"]["deaths"]) == ("completed", 1, 0)
+    assert all(one["holds"] for one in told["verdict"]["invariants"])
+    assert json.loads((tmp_path / "report").read_text()) == told
+    assert "<svg" in (tmp_path / "html").read_text()
+    assert "<testsuites" in (tmp_path / "junit").read_text()
+
+
+def test_a_signal_ends_a_run_with_its_rollbacks(runtime: Runtime, tmp_path: Path) -> None:
+    """The report says that it is partial, the agent runs again, the exit code is 1."""
+    (tmp_path / "rest.json").write_text(json.dumps(pausing("1h")))
+    with Command("arena", "run", "rest.json", "-o", "json", env=env_of(runtime, tmp_path), folder=tmp_path) as command:
+        wait_until(lambda: runtime.manager.get_agent_info("a").paused, "the pause", timeout=20)  # type: ignore[union-attr]
+        command.process.send_signal(signal.SIGTERM)
+        assert command.process.wait(20) == 1
+        told = json.loads(command.out[-1])
+    assert (told["status"], told["partial"], told["partial_because"]) == ("interrupted", True, "SIGTERM")
+    rolled = [one["name"] for one in told["activities"] if one["phase"] == "rollback"]
+    assert rolled == ["resume a", "resume"]
+    runtime.until("a", "running")
+
+
+@pytest.mark.spec(144)
+def test_a_second_survival_run_of_another_process_is_refused(runtime: Runtime, tmp_path: Path) -> None:
+    """With exit code 5 and the words why; asked from a third one the first ends, and reports its part."""
+    env = env_of(runtime, tmp_path)
+    arguments = ("arena", "survival", "--seed", "7", "--fault", "pause_agent", "-o", "json")
+    with Command(*arguments, "--for", "1h", "--every", "30m", env=env, folder=tmp_path) as first:
+        wait_until(runtime.manager.arena, "the first run", timeout=20)
+        second = ares(*arguments, "--for", "1s", env=env, folder=tmp_path)
+        assert second.returncode == 5
+        assert "a survival run of" in second.stderr
+        assert "(seed 7)" in second.stderr
+        assert runtime.manager.stop_arena(reason="enough") is not None
+        assert first.process.wait(30) == 1
+        told = json.loads(first.out[-1])
+    assert (told["partial_because"], told["seed"]) == ("enough", 7)
+    assert runtime.manager.arena() is None
+    runtime.until("a", "running")
+    runtime.until("b", "running")
+
+
+def test_chaos_toolkit_runs_our_actions_and_probes(runtime: Runtime, tmp_path: Path) -> None:
+    """The very same file, by the real `chaos`; its journal has what they gave."""
+    pytest.importorskip("chaoslib", reason="in the set of highest versions only")
+    (tmp_path / "rest.json").write_text(json.dumps(pausing("200ms")))
+    chaos = Path(sys.executable).parent / "chaos"
+    env = env_of(runtime, tmp_path) | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    for command in ("validate", "run"):
+        done = subprocess.run(
+            [str(chaos), "--no-version-check", command, "rest.json"],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    journal = json.loads((tmp_path / "journal.json").read_text())
+    assert (journal["status"], journal["deviated"]) == ("completed", False)
+    assert journal["run"][0]["output"] == {"agent_id": "a", "paused": False}
+    assert [len(runtime.events("a", "agent.stopped")), runtime.events("a", "agent.stopped")[0].payload["reason"]] == [
+        1,
+        "pause",
+    ]
+
+
+def test_a_report_is_partial_when_the_manager_of_the_run_is_stopped(runtime: Runtime) -> None:
+    """From a thread of the same process."""
+    run = ScenarioRun(runtime.manager, parse_scenario(pausing("1h")))
+    reports: list[ScenarioReport] = []
+    thread = threading.Thread(target=lambda: reports.append(run.run()))
+    thread.start()
+    wait_until(lambda: runtime.manager.get_agent_info("a").paused, "the pause")  # type: ignore[union-attr]
+    run.stop("enough")
+    thread.join(20)
+    assert reports[0].partial
+    runtime.until("a", "running")

@@ -1,0 +1,106 @@
+"""``ares arena`` without a namespace: what it checks, lists and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ares_celery.cli.apps import Session
+from ares_celery.model.arena import ArenaHold
+from tests.unit.arena.test_loading import seed, step
+from tests.unit.cli.calling import RecordingManager, run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A scenario with three faults."""
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(seed(step("explode"), step("kill_agent", ""), timeout=-1)))
+    return path
+
+
+def test_validate_names_every_fault_and_exits_with_2(file: Path, tmp_path: Path) -> None:
+    """As rows for people and as JSON for programs; several files at once."""
+    result = run("arena", "validate", str(file))
+    assert result.exit_code == 2
+    assert "actions[0].action.type" in result.stdout
+    assert "actions[1].action.target_id" in result.stdout
+    told = json.loads(run("arena", "validate", str(file), "kill-agent", "-o", "json").stdout)
+    assert told["valid"] is False
+    assert {one["place"] for one in told["problems"]} == {
+        "actions[0].action.type",
+        "actions[1].action.target_id",
+        "config.timeout",
+    }
+    good = run("arena", "validate", "kill-agent", "partition", "-o", "json")
+    assert (good.exit_code, json.loads(good.stdout)) == (0, {"valid": True, "problems": []})
+    assert run("arena", "validate", str(tmp_path / "none.yaml")).exit_code == 3
+
+
+def test_run_refuses_a_file_with_faults_before_it_opens_anything(file: Path) -> None:
+    """Exit code 2, and all of them in the text."""
+    result = run("arena", "run", str(file))
+    assert result.exit_code == 2
+    assert "3 faults" in result.stderr
+    assert "pass --var agent_id" in run("arena", "run", "kill-agent").stderr
+    assert run("arena", "run", "kill-agent", "--var", "agent_id").exit_code == 2
+
+
+def test_list_shows_the_ready_scenarios() -> None:
+    """All ten, with what they show."""
+    told = json.loads(run("arena", "list", "-o", "json").stdout)
+    assert len(told) == 10
+    assert all(one["name"] and one["title"] and one["description"] for one in told)
+    assert "kill-agent" in run("arena", "list").stdout
+
+
+def test_status_and_stop_tell_of_the_run_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or that there is none, which is no failure."""
+    hold = ArenaHold("run-1", {"actor": "anna", "seed": 7})
+    monkeypatch.setattr(Session, "manager", RecordingManager(hold))
+    assert json.loads(run("arena", "status", "-o", "json").stdout)["seed"] == 7
+    assert "anna" in run("arena", "status").stdout
+    assert "ends within seconds" in run("arena", "stop").stderr
+    monkeypatch.setattr(Session, "manager", RecordingManager(None))
+    assert run("arena", "status", "-o", "json").stdout.strip() == "null"
+    assert "no survival run" in run("arena", "stop").stderr
+
+
+def report_file(folder: Path, name: str, *mttr: float) -> list[str]:
+    """Reports of runs, as files."""
+    found: list[str] = []
+    for number, one in enumerate(mttr):
+        path = folder / f"{name}-{number}.json"
+        path.write_text(json.dumps({"verdict": {"mttr": {"avg": one}}}))
+        found.append(str(path))
+    return found
+
+
+def test_compare_exits_with_1_when_something_got_worse(tmp_path: Path) -> None:
+    """And with 2 for what is no report."""
+    pytest.importorskip("scipy", reason="in the set of highest versions only")
+    fast, slow = report_file(tmp_path, "fast", 1, 2, 3, 4, 5), report_file(tmp_path, "slow", 11, 12, 13, 14, 15)
+
+    def compared(before: list[str], after: list[str], *more: str) -> Any:
+        options = [word for one in before for word in ("--before", one)] + [
+            w for one in after for w in ("--after", one)
+        ]
+        return run("arena", "compare", *options, *more)
+
+    worse = compared(fast, slow, "--metric", "mttr", "-o", "json")
+    assert (worse.exit_code, json.loads(worse.stdout)[0]["result"]) == (1, "worse")
+    assert compared(slow, fast).exit_code == 0
+    odd = tmp_path / "odd.json"
+    odd.write_text("[]")
+    assert compared([str(odd)], fast).exit_code == 2
+
+
+def test_a_survival_file_is_checked(tmp_path: Path) -> None:
+    """Unknown fields, a missing file, a fault that cannot be."""
+    path = tmp_path / "survival.yaml"
+    path.write_text("speed: 3\n")
+    assert run("arena", "survival", str(path)).exit_code == 2
+    assert run("arena", "survival", str(tmp_path / "none")).exit_code == 2

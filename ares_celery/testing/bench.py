@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import threading
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from ares_celery.errors import (
 from ares_celery.ids import AgentId
 from ares_celery.manager import CoreManager
 from ares_celery.model.agent import AgentInfo, AgentRecord, AgentSpec, AgentState, RuntimeState
-from ares_celery.model.command import Die
+from ares_celery.model.command import Deadline, DeadlineDue, Die
 from ares_celery.model.info import agent_info
 from ares_celery.model.plan import Nudge
 from ares_celery.model.restart import DeathCause
@@ -37,6 +38,7 @@ from ares_celery.store.redis.store import RedisStore
 from ares_celery.supervision.sweep import Sweeper
 from ares_celery.testing.bystanders import Bystanders
 from ares_celery.testing.clock import ManualClock
+from ares_celery.testing.disturbances import Disturbances
 from ares_celery.testing.memory_server import open_memory_store
 from ares_celery.testing.process import AgentProcess, NamingStore, World
 from ares_celery.testing.whereabouts import stack_of, waits_at
@@ -116,6 +118,8 @@ class Bench:
         self.manager = CoreManager(ports, registry=self.registry, clock=self.clock, hosts_here=True)
         self.process: AgentProcess | None = None
         self._processes: list[AgentProcess] = []
+        self.disturbances = Disturbances(self)
+        self.numbers = itertools.count(1)
         self.store.set_runtime(RuntimeState.RUNNING, only_from=[RuntimeState.NEW], reason="", actor=ACTOR)
 
     # -- the agent's code -------------------------------------------------------------------------------------------
@@ -186,13 +190,17 @@ class Bench:
                     self.clock.move_to(until)
                 return False
             agent_at, others_at = process.stage.next_at, self._bystanders.next_at
-            next_at = min(agent_at, others_at)
+            next_at = min(agent_at, others_at, self.disturbances.next_at)
             if next_at > until:
                 self.clock.move_to(until)
                 return bool(condition is not None and condition())
             turns, in_no_time = turns + 1, in_no_time + 1 if next_at <= self.clock.monotonic() else 0
             self._demand_rest(in_no_time, process)
             self.clock.move_to(next_at)
+            if self.disturbances.next_at <= next_at:
+                self.disturbances.meet()
+                process = self.process
+                continue
             if agent_at <= others_at:
                 self.give_turn(process)
             self._bystanders.settle(self.patience)
@@ -307,6 +315,10 @@ class Bench:
     def look_at_deadlines(self) -> None:
         """Does what is due, but for leases."""
         self._sweeper.sweep_once(judge_leases=False)
+
+    def judge_lease(self) -> None:
+        """Its lease has run out: what a sweep does that has had contact for long enough."""
+        self.committer.apply(self.agent_id, DeadlineDue(kind=Deadline.LEASE, score=self.clock.wall()))
 
     def kill(self) -> None:
         """The process dies, as by SIGKILL."""

@@ -27,7 +27,7 @@ from ares_celery.runtime.messages import checked_ids
 from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import MemoryManager, SnapshotStore
 from ares_celery.testing.bench import ACTOR, Bench, spec_for, type_of, with_traceback
-from ares_celery.testing.children import Children
+from ares_celery.testing.faults import Faults
 from ares_celery.testing.process import Trap
 
 __all__ = ["AgentHarness"]
@@ -43,7 +43,7 @@ _STREAM_LOOK: Final = 1.0
 _ENDED: Final = frozenset({AgentState.COMPLETED, AgentState.STOPPED, AgentState.PARKED, AgentState.REGISTERED})
 
 
-class AgentHarness(Children):
+class AgentHarness(Faults):
     """Runs one agent inside a test, with the runtime's real code and a clock that the test moves.
 
     Events, snapshots, messages, recovery and every decision are those of production; the store is in memory, and its

@@ -180,6 +180,12 @@ class _SteppedHost(ProcessHost):
         self._keeper.look()
 
     @property
+    def is_cut_off(self) -> bool:
+        """A fault keeps its agent from the store."""
+        hosted = self._hosted.all()
+        return any(one.faults is not None and one.faults.is_cut_off for one in hosted)
+
+    @property
     def own_loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop, once an async agent has come."""
         return self._loop.loop if self._loop is not None else None

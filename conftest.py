@@ -24,8 +24,9 @@ _WITH_REDIS = (
     "manage-agents.md",
     "talk-to-an-agent.md",
 )
-#: Their files are written and run: tests/integration/test_testing_kit.py, test_services.py, guests/test_howto.py.
-_BY_PYTEST = ("add-it-to-your-app.md", "serve-agents-with-fastapi.md", "test-your-agent.md")
+#: Their files are written and run, in tests/integration: test_testing_kit.py, test_arena.py, test_services.py and
+#: guests/test_howto.py.
+_BY_PYTEST = ("add-it-to-your-app.md", "run-chaos-in-ci.md", "serve-agents-with-fastapi.md", "test-your-agent.md")
 _documents = Sybil(
     parsers=[SkipParser(), PythonCodeBlockParser()], patterns=["*.md"], excludes=(*_WITH_REDIS, *_BY_PYTEST)
 )

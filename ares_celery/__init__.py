@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     from ares_celery.agents.summariser import Summariser, summariser
     from ares_celery.agents.tools import override_tool, tool
     from ares_celery.agents.upcasting import upcaster
+    from ares_celery.arena.loading import load_scenario, parse_scenario, ready_scenarios
+    from ares_celery.arena.runner import ScenarioRun, run_scenario
+    from ares_celery.arena.scenario import Scenario
+    from ares_celery.arena.survival import SurvivalRun, plan_survival
+    from ares_celery.arena.verdict.journal import ActivityReport, RunStatus, ScenarioReport
+    from ares_celery.arena.verdict.judge import judged
+    from ares_celery.arena.verdict.scores import go_score
+    from ares_celery.arena.verdict.verdict import Verdict
     from ares_celery.async_manager.handle import AsyncAgentHandle
     from ares_celery.celery_app.async_client import AsyncManager
     from ares_celery.celery_app.client import Manager, connect
@@ -151,6 +159,7 @@ if TYPE_CHECKING:
     )
     from ares_celery.local import LocalManager
     from ares_celery.model.agent import AgentInfo, AgentSpec, AgentState, Desired, RestartType, RuntimeState
+    from ares_celery.model.arena import ArenaHold
     from ares_celery.model.audit import AuditEntry
     from ares_celery.model.checkpoint import CheckpointEnvelope, decode_checkpoint, encode_checkpoint
     from ares_celery.model.conversation import ConversationMessage
@@ -315,6 +324,22 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "Summariser",
     "Summary",
     "summariser",
+    # Faults on purpose
+    "ActivityReport",
+    "ArenaHold",
+    "RunStatus",
+    "Scenario",
+    "ScenarioReport",
+    "ScenarioRun",
+    "SurvivalRun",
+    "Verdict",
+    "go_score",
+    "judged",
+    "load_scenario",
+    "parse_scenario",
+    "plan_survival",
+    "ready_scenarios",
+    "run_scenario",
     # Plug-ins
     "BasicRecoveryPlugin",
     "BusSubscription",
@@ -466,6 +491,14 @@ _HOMES: Final = {
     "ares_celery.agents.tools": ("override_tool", "tool"),
     "ares_celery.agents.upcasting": ("upcaster",),
     "ares_celery.agents.summariser": ("Summariser", "summariser"),
+    "ares_celery.arena.loading": ("load_scenario", "parse_scenario", "ready_scenarios"),
+    "ares_celery.arena.runner": ("ScenarioRun", "run_scenario"),
+    "ares_celery.arena.scenario": ("Scenario",),
+    "ares_celery.arena.survival": ("SurvivalRun", "plan_survival"),
+    "ares_celery.arena.verdict.journal": ("ActivityReport", "RunStatus", "ScenarioReport"),
+    "ares_celery.arena.verdict.judge": ("judged",),
+    "ares_celery.arena.verdict.scores": ("go_score",),
+    "ares_celery.arena.verdict.verdict": ("Verdict",),
     "ares_celery.async_manager.handle": ("AsyncAgentHandle",),
     "ares_celery.celery_app.async_client": ("AsyncManager",),
     "ares_celery.celery_app.client": ("Manager", "connect"),
@@ -474,6 +507,7 @@ _HOMES: Final = {
     "ares_celery.config": ("ProcessSettings", "RuntimeConfig", "default_config"),
     "ares_celery.local": ("LocalManager",),
     "ares_celery.model.agent": ("AgentInfo", "AgentSpec", "AgentState", "Desired", "RestartType", "RuntimeState"),
+    "ares_celery.model.arena": ("ArenaHold",),
     "ares_celery.model.audit": ("AuditEntry",),
     "ares_celery.model.conversation": ("ConversationMessage",),
     "ares_celery.model.event": (

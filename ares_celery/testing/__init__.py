@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from ares_celery.testing.arena import Arena
     from ares_celery.testing.clock import ManualClock
     from ares_celery.testing.harness import AgentHarness
     from ares_celery.testing.process import SentMessage
@@ -26,12 +27,14 @@ __all__ = [  # noqa: RUF022 - grouped
     "ManualClock",
     "SentMessage",
     # Real workers
+    "Arena",
     "AresRuntime",
     "wait_until",
 ]
 
 _HOMES: Final = {
     "AgentHarness": "harness",
+    "Arena": "arena",
     "AresRuntime": "runtime",
     "ManualClock": "clock",
     "SentMessage": "process",

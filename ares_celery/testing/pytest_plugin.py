@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from ares_celery.testing.arena import Arena
     from ares_celery.testing.runtime import AresRuntime, Runtimes
 
 _MODULES = "ares_agent_modules"
@@ -55,3 +56,11 @@ def ares_runtime(request: pytest.FixtureRequest, _ares_runtimes: Runtimes) -> It
     # Shown for a test that failed.
     print(runtime.logs())  # noqa: T201
     _ares_runtimes.take_back(runtime)
+
+
+@pytest.fixture
+def arena(ares_runtime: AresRuntime) -> Arena:
+    """Runs scenarios of faults and survival runs against the agents of ``ares_runtime``."""
+    from ares_celery.testing.arena import Arena
+
+    return Arena(ares_runtime)

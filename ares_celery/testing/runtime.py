@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +51,8 @@ FAST: Final[Mapping[str, Any]] = {
 }
 #: Seconds that a worker may take to start on a busy machine.
 _START_LIMIT: Final = 60.0
+#: Seconds between two looks at workers that died.
+_LOOK: Final = 0.05
 #: Lines of the workers' logs that are kept, and that a failure shows.
 _KEPT_LINES: Final = 5_000
 _SHOWN_LINES: Final = 80
@@ -130,6 +133,7 @@ class AresRuntime:
         self.options = options
         self._log = _Log()
         self._started = 0
+        self._pause = threading.Event()
         self._names: list[str] = []
         fleet = Fleet(options.app, self.namespace, folder)
         self._command = fleet.worker
@@ -188,6 +192,18 @@ class AresRuntime:
         if replace:
             self.start_worker(wait=False)
         return pid
+
+    def restart_dead_workers(self) -> None:
+        """Starts workers again that died, each after a moment; call it often, from the thread that made the runtime."""
+        for said in self._children.restart_dead():
+            self._log("runtime", said)
+
+    def restore_workers(self) -> None:
+        """Waits until every worker that died runs again and consumes."""
+        while self._children.dead():
+            self.restart_dead_workers()
+            self._pause.wait(_LOOK)
+        self._wait_for_workers()
 
     # -- looking ----------------------------------------------------------------------------------------------------
 

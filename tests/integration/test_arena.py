@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from tests.hosting import Runtime
 from tests.integration.command_line import ROOT, Command, ares, environment
 from tests.redis_server import RedisServer
 from tests.wait import wait_until
+
+pytest_plugins = ["pytester"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
@@ -239,6 +242,22 @@ def test_chaos_toolkit_runs_our_actions_and_probes(runtime: Runtime, tmp_path: P
         1,
         "pause",
     ]
+
+
+@pytest.mark.pain("P46")
+@pytest.mark.timeout(150)
+def test_the_page_on_chaos_in_ci_is_right(pytester: pytest.Pytester) -> None:
+    """Its tests pass as printed, with real workers that are killed, and its commands know its file."""
+    page = (ROOT / "docs/howto/run-chaos-in-ci.md").read_text()
+    for name, text in re.findall(r"```(?:python|yaml)\n# ([\w/.]+)\n(.*?)```", page, re.DOTALL):
+        path = pytester.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-v")
+    result.assert_outcomes(passed=3)
+    done = ares("arena", "validate", "chaos/shop.yaml", env=environment(pytester.path), folder=pytester.path)
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_report_is_partial_when_the_manager_of_the_run_is_stopped(runtime: Runtime) -> None:

@@ -64,6 +64,40 @@ def test_a_place_of_one_that_died_becomes_free(backend: Backend) -> None:
     assert not is_in(store, "e")
 
 
+def test_one_that_dies_while_it_waits_leaves_no_room_behind(backend: Backend) -> None:
+    """Those before it in the queue are no nearer for it."""
+    store = backend.open(RuntimeConfig.parse({"lease_ttl": "600ms", "heartbeat_interval": "100ms"}))
+    assert [is_in(store, member) for member in "abcd"] == [True, True, False, False]
+    keys = Keys(store.namespace, store.config.shards)
+    raw = backend.client()
+
+    def d_is_gone() -> bool:
+        assert store.keep_limit("model", ["a", "b"]) == 2
+        assert not is_in(store, "c")
+        return raw.zscore(keys.limit_queue("model")[0], "d") is None
+
+    wait_until(d_is_gone, "the turn of d to run out")
+    assert not is_in(store, "c")
+    raw.close()
+
+
+def test_one_that_leaves_the_queue_leaves_no_room_behind(store: RedisStore) -> None:
+    """Likewise."""
+    assert [is_in(store, member) for member in "abcd"] == [True, True, False, False]
+    store.leave_limit("model", "d")
+    assert not is_in(store, "c")
+
+
+def test_a_call_that_had_to_wait_holds_no_place_afterwards(store: RedisStore) -> None:
+    """It was in the queue, and is nowhere then."""
+    quick = FleetLimit("model", interval=200_000, concurrency=1)
+    assert is_in(store, "a", quick)
+    assert store.enter_limit(quick, "a/1", "call").why == "rate"
+    wait_until(lambda: store.enter_limit(quick, "a/1", "call").admitted, "its turn")
+    store.leave_limit("model", "a")
+    wait_until(lambda: is_in(store, "b", quick), "the only place", timeout=3)
+
+
 def test_a_limit_without_places_holds_nobody_up(store: RedisStore) -> None:
     """Nor one without a rate."""
     assert all(is_in(store, str(number), FleetLimit("model")) for number in range(30))

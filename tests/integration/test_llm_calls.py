@@ -107,10 +107,15 @@ def start(runtime: Runtime, kind: str, agent_id: str) -> None:
     runtime.until(agent_id, "running")
 
 
-def fail(runtime: Runtime, agent_id: str, kind: str, **options: Any) -> None:
-    """Injects a failure, and waits until the agent's process knows."""
-    wanted = Injection.of(agent_id, FaultKind.LLM, error_type=kind, retry_after=None, **options)
+def inject(runtime: Runtime, agent_id: str, kind: str, **options: Any) -> None:
+    """Injects a failure."""
+    wanted = Injection.of(agent_id, FaultKind.LLM, error_type=kind, **options)
     runtime.store.inject(wanted, allowed=True, op=f"{agent_id}-{kind}", reason="a test", actor="ann")
+
+
+def fail(runtime: Runtime, agent_id: str, kind: str) -> None:
+    """Injects a failure that stays, and waits until the agent's process knows."""
+    inject(runtime, agent_id, kind)
     wait_until(lambda: _incarnation(runtime, agent_id).faults is not None, "the fault to be known")
 
 
@@ -149,7 +154,7 @@ def test_an_agent_that_dies_of_a_model_is_not_charged(runtime: Runtime, server: 
     """Cause llm, each kind, and it is back; a wrong key is a crash."""
     for failure in LLM_ERRORS:
         start(runtime, "reader", failure)
-        fail(runtime, failure, failure, count=1)
+        inject(runtime, failure, failure, count=1)
     for failure in LLM_ERRORS:
         info = runtime.until(failure, "running", incarnation=2, timeout=15)
         (stopped,) = runtime.events(failure, "failover.triggered")

@@ -174,8 +174,8 @@ class AgentContext(ContextInfo, Sharing, Spawning, Stepping, ModelCalls, Protoco
         """Records what was spent: tokens of a model, dollars, steps; returns all that the agent has spent so far.
 
         Restarts, stops and a new start keep what was spent; the agents of a tree share the budget of the one at its
-        top. When the spec's ``budget`` is used up, the next step, tool or MCP call raises BudgetExceededError, and the
-        agent is parked. The charge itself is recorded, and raises nothing.
+        top. When the spec's ``budget`` is used up, the next step, call of a tool, an MCP server or a model raises
+        BudgetExceededError, and the agent is parked. The charge itself is recorded, and raises nothing.
 
         Charge where it is spent, inside the step: what stands outside of steps runs again when the agent comes back.
 

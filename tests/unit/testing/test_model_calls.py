@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -128,6 +129,7 @@ class Provider:
         self.answers: list[tuple[int, dict[str, str]]] = []
         self.harness: AgentHarness | None = None
         self.asked: list[float] = []
+        self.refuses_until = 0.0
 
     def transport(self) -> Any:
         """For a client."""
@@ -136,6 +138,8 @@ class Provider:
         def answer(_: Any) -> Any:
             assert self.harness is not None
             self.asked.append(self.harness.now)
+            if self.harness.now < self.refuses_until:
+                return module.Response(429, headers={"retry-after": "7"}, json={})
             status, headers = self.answers.pop(0) if self.answers else (200, {})
             return module.Response(status, headers=headers, json={})
 
@@ -182,7 +186,7 @@ class PlainChatter:
 @pytest.fixture
 def provider() -> Provider:
     """Fresh for each test."""
-    PROVIDER.answers, PROVIDER.asked = [], []
+    PROVIDER.answers, PROVIDER.asked, PROVIDER.refuses_until = [], [], 0.0
     return PROVIDER
 
 
@@ -203,6 +207,40 @@ def test_a_call_that_is_refused_is_held_as_long_as_it_asks(kind: Callable[..., A
         assert harness.ask({"limited": False}) == 200
         provider.answers = [(429, {"retry-after": "7"})]
         assert harness.ask({"limited": False}) == 429
+
+
+@needs_http
+@COLOURS
+def test_a_provider_that_refuses_for_two_minutes_is_asked_every_seven_seconds(
+    kind: Callable[..., Any], provider: Provider
+) -> None:
+    """Not more often by many calls at once; nobody dies of it, and all goes on when it has recovered."""
+    with AgentHarness(kind) as harness:
+        provider.harness = harness
+        provider.refuses_until = harness.now + 120
+        began = harness.now
+        answers = [harness.ask({"limited": True}, timeout="10m") for _ in range(4)]
+        refused = [at - began for at in provider.asked if at < provider.refuses_until]
+        assert all(7 <= later - before <= 9.6 for before, later in itertools.pairwise(refused))
+        assert 12 <= len(refused) <= 18
+        assert (answers[-1], harness.info.incarnation, harness.info.restarts) == (200, 1, 0)
+        assert harness.now - provider.refuses_until < 60
+
+
+@needs_http
+@COLOURS
+def test_a_failure_on_purpose_is_met_by_the_next_call(kind: Callable[..., Any], provider: Provider) -> None:
+    """So many times as it says; inside of a limit it is waited out as a real one is."""
+    with AgentHarness(kind) as harness:
+        provider.harness = harness
+        harness.inject("llm", error_type="rate_limit", retry_after=7, count=1)
+        assert harness.ask({"limited": False}) == 429
+        assert provider.asked == []
+        assert harness.ask({"limited": False}) == 200
+        harness.inject("llm", error_type="overloaded", retry_after=7, count=2)
+        began = harness.now
+        assert harness.ask({"limited": True}) == 200
+        assert 14 <= provider.asked[-1] - began <= 19.2
 
 
 @needs_http

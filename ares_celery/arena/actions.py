@@ -11,11 +11,15 @@ Example, of a file:
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 from ares_celery.arena.dags import without_edge, without_node
+from ares_celery.arena.link import tell_link
 from ares_celery.arena.ring import Ring, at_hand
 from ares_celery.errors import ActivityFailedError, AresError, OperationNotSupportedError
 from ares_celery.model.agent import AgentInfo, AgentState
@@ -32,11 +36,14 @@ __all__ = [
     "kill_worker",
     "partition_network",
     "pause_agent",
+    "redis_latency",
+    "redis_outage",
     "remove_edge",
     "remove_node",
     "restart_agent",
     "resume_agent",
     "slow_agent",
+    "stop_beat",
     "tool_timeout",
 ]
 
@@ -187,30 +194,16 @@ def tool_timeout(  # noqa: PLR0913 - as above
     return _inject("tool_timeout", agent_id, timeout, **_said(duration, count, probability, seed, reason))
 
 
-def partition_network(
-    agent_id: str,
-    *,
-    duration: Span | None = None,
-    count: int | None = None,
-    probability: float = 1.0,
-    seed: int | None = None,
-    reason: str = "arena",
-) -> Mapping[str, Any]:
+def partition_network(agent_id: str, *, duration: Span | None = None, reason: str = "arena") -> Mapping[str, Any]:
     """Cuts the agent's incarnation off the store: it is brought back elsewhere, and the old one is refused."""
-    return _inject("partition_network", agent_id, **_said(duration, count, probability, seed, reason))
+    return _inject("partition_network", agent_id, duration=duration, reason=reason)
 
 
 def corrupt_memory(
-    agent_id: str,
-    *,
-    duration: Span | None = None,
-    count: int | None = None,
-    probability: float = 1.0,
-    seed: int | None = None,
-    reason: str = "arena",
+    agent_id: str, *, duration: Span | None = None, seed: int | None = None, reason: str = "arena"
 ) -> Mapping[str, Any]:
     """Damages the newest stored snapshot, and lets the agent's incarnation die at its next call."""
-    return _inject("corrupt_memory", agent_id, **_said(duration, count, probability, seed, reason))
+    return _inject("corrupt_memory", agent_id, duration=duration, seed=seed, reason=reason)
 
 
 def disconnect_mcp(  # noqa: PLR0913 - as above
@@ -275,6 +268,49 @@ def _heal_if_active(ring: Ring, fault: Any) -> None:  # noqa: ANN401 - a Fault
         # It ended by itself, or its agent was deleted: both are what healing wants.
         if error.code not in {"fault_not_found", "agent_not_found"}:
             raise
+
+
+# -- what agents stand on ----------------------------------------------------------------------------------------------
+
+
+def redis_latency(link: str, delay: Span, *, duration: Span = "10s") -> Mapping[str, Any]:
+    """Makes each round trip to Redis slower by ``delay``, for whoever connects through ``ares arena link``.
+
+    Args:
+        link: The link's address for actions.
+        delay: Added to question and answer together.
+        duration: When it ends by itself.
+    """
+    return _disturb_link("redis_latency", link, duration, delay=parse_duration(delay).total_seconds())
+
+
+def redis_outage(link: str, *, duration: Span = "10s") -> Mapping[str, Any]:
+    """Cuts every connection through ``ares arena link``, and refuses new ones, for ``duration``."""
+    return _disturb_link("redis_outage", link, duration, cut=True)
+
+
+def _disturb_link(name: str, link: str, duration: Span, **said: float) -> Mapping[str, Any]:
+    with at_hand() as ring:
+        told = tell_link(link, {"duration": parse_duration(duration).total_seconds(), **said}, name)
+        ring.later(f"end {name}", lambda: tell_link(link, {"duration": 0}, name))
+        return told
+
+
+def stop_beat(pidfile: str = "celerybeat.pid") -> Mapping[str, Any]:
+    """Kills the beat of this machine whose process id stands in ``pidfile``; the sweeps of the workers go on.
+
+    Whoever watches beat starts it again; nothing here does.
+    """
+    try:
+        pid = int(Path(pidfile).read_text())
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError) as error:
+        raise ActivityFailedError(name="stop_beat", problem=f"{pidfile} names no process here: {error}") from error
+    # The number may be another process's by now.
+    if b"beat" not in command:
+        raise ActivityFailedError(name="stop_beat", problem=f"process {pid} of {pidfile} is no beat")
+    os.kill(pid, signal.SIGKILL)
+    return {"pid": pid}
 
 
 # -- registered DAGs ---------------------------------------------------------------------------------------------------

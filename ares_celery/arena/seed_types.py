@@ -82,9 +82,9 @@ SEED_TYPES: Final[Mapping[str, SeedType]] = {
     "resume_agent": SeedType("resume_agent", _TARGET, frozenset({"reason"}), _agent),
     "slow_agent": SeedType("slow_agent", _TARGET, _ANY | {"delay"}, _amount("delay")),
     "kill_orchestrator": SeedType("kill_orchestrator", (), _KILL, _nobody),
-    "network_partition": SeedType("partition_network", _TARGET, _ANY, _lasting),
+    "network_partition": SeedType("partition_network", _TARGET, frozenset({"duration", "reason"}), _lasting),
     "tool_timeout": SeedType("tool_timeout", _TARGET, _ANY | {"timeout"}, _amount("timeout")),
-    "memory_corrupt": SeedType("corrupt_memory", _TARGET, _ANY, _agent),
+    "memory_corrupt": SeedType("corrupt_memory", _TARGET, frozenset({"duration", "seed", "reason"}), _agent),
     "mcp_disconnect": SeedType("disconnect_mcp", _TARGET, _ANY | {"server"}, _lasting),
     "llm_failure": SeedType("inject_llm_failure", _TARGET, _ANY | {"error_type", "retry_after"}, _lasting),
 }

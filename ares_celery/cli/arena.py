@@ -208,6 +208,37 @@ def stop(session: Session, *, reason: str, actor: str, output: str) -> None:
 
 
 @arena.command()
+@click.option("--to", required=True, metavar="URL", help="The Redis behind it: redis://host:port/database.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="For workers, on this machine; default: any.")
+@click.option("--control-port", type=click.IntRange(0, 65535), default=0, help="For actions; default: any.")
+@output_option
+def link(*, to: str, port: int, control_port: int, output: str) -> None:
+    """Stand between workers and Redis, to be slow or cut when redis_latency and redis_outage say so; Ctrl-C ends it."""
+    import asyncio
+
+    from ares_celery.arena.link import Link
+
+    async def serve() -> None:
+        made, ready = Link(to), asyncio.Event()
+        serving = asyncio.create_task(made.run(port=port, control_port=control_port, ready=ready))
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if ready.is_set():
+            if output == "json":
+                print_json({"redis_url": made.url, "link": made.control})
+            else:
+                click.echo(f"export ARES_REDIS_URL={made.url}\nlink={made.control}")
+        await serving
+
+    try:
+        asyncio.run(serve())
+    except KeyboardInterrupt:
+        say("the link is gone")
+    except OSError as error:
+        raise click.UsageError(f"it cannot listen there: {error}") from error
+
+
+@arena.command()
 @click.option("--before", "before", multiple=True, required=True, metavar="FILE", help="Reports of the old version.")
 @click.option("--after", "after", multiple=True, required=True, metavar="FILE", help="Reports of the new version.")
 @click.option("--metric", "metrics", multiple=True, help="mttr, availability, consistency, score; default: all.")

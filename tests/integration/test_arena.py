@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import redis
 
 from ares_celery import AgentContext, AgentSpec
+from ares_celery.arena.actions import redis_latency, redis_outage, stop_beat
 from ares_celery.arena.loading import parse_scenario
 from ares_celery.arena.runner import ScenarioRun
 from ares_celery.arena.verdict.journal import RunStatus, ScenarioReport
 from ares_celery.arena.verdict.judge import judged
+from ares_celery.errors import ActivityFailedError
 from tests.hosting import Runtime
 from tests.integration.command_line import ROOT, Command, ares, environment
 from tests.redis_server import RedisServer
@@ -242,6 +247,52 @@ def test_chaos_toolkit_runs_our_actions_and_probes(runtime: Runtime, tmp_path: P
         1,
         "pause",
     ]
+
+
+def test_the_link_to_redis_is_slow_or_cut_as_actions_say(redis_server: RedisServer, tmp_path: Path) -> None:
+    """And no longer than they say; a beat is killed only if it is one."""
+    env = environment(tmp_path)
+    with Command("arena", "link", "--to", redis_server.url, env=env, folder=tmp_path) as command:
+        wait_until(lambda: len(command.out) == 2, "the link", timeout=20)
+        url, control = (line.partition("=")[2] for line in command.out)
+        client: Any = redis.Redis.from_url(url)
+        assert timed(client) < 0.2
+        assert redis_latency(control, "400ms", duration="1h") == {"delay": 0.4, "cut": False, "duration": 3600.0}
+        assert timed(client) >= 0.4
+        assert redis_outage(control, duration="300ms")["cut"]
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+        wait_until(lambda: answers(client), "the end of the outage")
+        assert timed(client) < 0.2
+        client.close()
+    with pytest.raises(ActivityFailedError, match="ares arena link"):
+        redis_outage(control)
+    pidfile = tmp_path / "beat.pid"
+    pidfile.write_text(str(os.getpid()))
+    with pytest.raises(ActivityFailedError, match="is no beat"):
+        stop_beat(str(pidfile))
+    beat = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)  # on purpose: until it is killed", "beat"]
+    )
+    pidfile.write_text(str(beat.pid))
+    wait_until(lambda: b"beat" in Path(f"/proc/{beat.pid}/cmdline").read_bytes().split(b"\0"), "its start")
+    assert stop_beat(str(pidfile)) == {"pid": beat.pid}
+    assert beat.wait(10) == -signal.SIGKILL
+
+
+def timed(client: Any) -> float:
+    """Seconds of one round trip."""
+    before = time.monotonic()
+    client.ping()
+    return time.monotonic() - before
+
+
+def answers(client: Any) -> bool:
+    """The server can be reached."""
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
 
 
 @pytest.mark.pain("P46")

@@ -14,6 +14,12 @@ from ares_celery.testing import AgentHarness
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "test-your-agent.md"
 
 
+def test_the_fault_of_the_page_is_felt() -> None:
+    """The block as it stands there."""
+    (block,) = re.findall(r"```python\n((?:(?!```).)*harness\.inject\(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(block, {"__name__": "page"})  # noqa: S102 - our own page
+
+
 def test_the_error_of_the_page_is_a_real_one(tmp_path: Path) -> None:
     """Word for word, the line of the agent's code included."""
     page = PAGE.read_text()

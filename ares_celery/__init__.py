@@ -213,6 +213,7 @@ if TYPE_CHECKING:
     from ares_celery.store.async_access import AsyncSubscription
     from ares_celery.store.base import EventStore, MemoryManager, SnapshotStore
     from ares_celery.store.checkpoints import CheckpointStore
+    from ares_celery.store.faults import ChaosState
     from ares_celery.store.subscriptions import Subscription
 
 __all__ = [  # noqa: RUF022 - grouped by use
@@ -261,6 +262,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "AsyncAgentHandle",
     "AsyncManager",
     "AuditEntry",
+    "ChaosState",
     "Chunk",
     "ChunkStream",
     "DeadLetter",
@@ -561,6 +563,7 @@ _HOMES: Final = {
     "ares_celery.store.async_access": ("AsyncSubscription",),
     "ares_celery.store.base": ("EventStore", "MemoryManager", "SnapshotStore"),
     "ares_celery.store.checkpoints": ("CheckpointStore",),
+    "ares_celery.store.faults": ("ChaosState",),
     "ares_celery.store.subscriptions": ("Subscription",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}

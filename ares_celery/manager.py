@@ -34,7 +34,7 @@ from ares_celery.model.command import Command, IfExists
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
 from ares_celery.runtime.arena_holds import ArenaHolds
-from ares_celery.runtime.callers import apply_asked, check_texts, me
+from ares_celery.runtime.callers import apply_asked, me
 from ares_celery.runtime.commits import Applied
 from ares_celery.runtime.forking import Forks
 from ares_celery.runtime.groups import Groups
@@ -47,8 +47,8 @@ from ares_celery.runtime.state_access import StateAccess
 from ares_celery.runtime.stream_care import StreamCare
 from ares_celery.runtime.waiting import RESTING, STARTED, Wait
 from ares_celery.store.base import EventStore, SnapshotStore
+from ares_celery.supervision.chaos import Chaos
 from ares_celery.supervision.children import Children
-from ares_celery.supervision.killing import kill_hosting_process
 from ares_celery.supervision.overview import NamespaceOverview
 from ares_celery.supervision.runtime_switch import runtime_stats, start_runtime, stop_runtime
 
@@ -61,6 +61,7 @@ class CoreManager(
     StreamCare,
     Forks,
     Settling,
+    Chaos,
     Administration,
     Groups,
     StateAccess,
@@ -394,28 +395,6 @@ class CoreManager(
             OperationNotSupportedError: It may be hosted; stop it first.
         """
         self._apply(check_agent_id(agent_id), commands.Delete(reason=reason, actor=actor or me()), op)
-
-    def kill_agent(self, agent_id: str, *, force: bool = False, reason: str = "", actor: str = "") -> Mapping[str, Any]:
-        """Sends SIGKILL to the process that hosts the agent, without any intent: it will be resurrected.
-
-        Args:
-            agent_id: Which agent.
-            force: Also when other agents live in the same process.
-            reason: Kept in the audit stream.
-            actor: Who asks; default user@host.
-
-        Returns:
-            ``agent_id``, ``pid``, ``worker`` and ``co_tenants``, the ids that died with it.
-
-        Raises:
-            ChaosDisabledError: The namespace does not allow faults.
-            AgentNotRunningError: Nothing hosts it. OperationNotSupportedError: Its process hosts others too (their ids
-            are in field ``co_tenants``), or runs on another machine.
-        """
-        check_flags(force=force)
-        check_texts(reason=reason, actor=actor)
-        why = (reason, actor or me())
-        return kill_hosting_process(self._ports.store, self.config, check_agent_id(agent_id), force=force, why=why)
 
     def get_agent(self, agent_id: str) -> AgentHandle | None:
         """A handle of the agent, or None when it does not exist."""

@@ -7,6 +7,7 @@ from typing import Self
 
 from ares_celery.async_manager.agents import AsyncAgents
 from ares_celery.async_manager.calls import Calls
+from ares_celery.async_manager.chaos import AsyncChaos
 from ares_celery.async_manager.handle import AsyncAgentHandle
 from ares_celery.async_manager.namespace import AsyncNamespace
 from ares_celery.async_manager.ports import AsyncCheckpoints, AsyncEvents, AsyncMemory, AsyncSnapshots
@@ -20,7 +21,7 @@ from ares_celery.store.base import SnapshotStore
 __all__ = ["AsyncAgentHandle", "CoreAsyncManager"]
 
 
-class CoreAsyncManager(AsyncAgents, AsyncNamespace):
+class CoreAsyncManager(AsyncAgents, AsyncNamespace, AsyncChaos):
     """A Manager for coroutines; one object may serve any number of event loops, one after the other or in threads.
 
     Short calls run on a few threads of its own, as Celery's publisher blocks. Waits (``process``, ``process_stream``,

@@ -52,6 +52,7 @@ _BY_CODE: Final[Mapping[str, ExitCode]] = {
             "arena_busy",
             "budget_exceeded",
             "chaos_disabled",
+            "fault_limit",
             "mailbox_full",
             "namespace_mismatch",
             "operation_not_supported",

@@ -20,6 +20,13 @@ _WORDS: Final = (
     (re.compile(r"\bcall start\(\) or `ares runtime start` first"), "`ares runtime start` lets it run"),
     (re.compile(r"\bforce=True\b"), "--force"),
     (re.compile(r"\bkill_agent\b"), "kill"),
+    (re.compile(r"\bslow_agent\b"), "slow"),
+    (re.compile(r"\btool_timeout\b"), "tool-timeout"),
+    (re.compile(r"\bpartition_network\b"), "partition"),
+    (re.compile(r"\bcorrupt_memory\b"), "corrupt-memory"),
+    (re.compile(r"\bdisconnect_mcp\b"), "disconnect-mcp"),
+    (re.compile(r"\binject_llm_failure\b"), "llm-failure"),
+    (re.compile(r"\bretry_after="), "--retry-after "),
     # What `ask` does is a send, too: neither verb may be named for the other.
     (re.compile(r"\bso send is not possible\b"), "so it takes no messages"),
     (

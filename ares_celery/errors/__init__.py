@@ -339,8 +339,8 @@ class ChaosDisabledError(AresError):
 
     code = "chaos_disabled"
     template = (
-        "{operation} is refused: chaos is off in namespace {namespace!r}; `ares config set chaos true` allows it, as "
-        "does ARES_CHAOS=true when it is made"
+        "{operation} is refused: chaos is off in namespace {namespace!r}; `ares chaos enable --for 1h` allows it for a "
+        "time, `ares config set chaos true` for good, as does ARES_CHAOS=true when it is made"
     )
 
 

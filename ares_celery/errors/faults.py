@@ -11,7 +11,7 @@ class FaultLimitError(AresError):
     """The agent has as many active faults as it may; nothing was injected."""
 
     code = "fault_limit"
-    template = "agent {agent_id!r} has {limit} active faults, the most it may; heal some first"
+    template = "agent {agent_id!r} has {limit} active faults, the most it may; `ares chaos heal {agent_id}` ends them"
 
 
 class MemoryCorruptedError(AresError):

@@ -15,19 +15,21 @@ DURATION_RULE = "write seconds as a number, or 500ms, 10s, 2m, 1h"
 
 _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>us|ms|s|m|h|d)?")
+_PART = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>us|ms|s|m|h|d)")
+_SEVERAL = re.compile(r"(?:\d+(?:\.\d+)?(?:us|ms|s|m|h|d)){2,}")
 _SIZES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-zA-Z]*)")
 
 
 def parse_duration(value: object) -> timedelta:
-    """Reads a duration: a timedelta, seconds as a number, or text such as ``500ms``, ``10s``, ``2m``, ``1h``.
+    """Reads a duration: a timedelta, seconds as a number, or text such as ``500ms``, ``10s``, ``1m30s``, ``1h``.
 
     Raises:
         ValueError: It is neither; the text says what is accepted.
 
     Example:
-        >>> parse_duration("1.5m").total_seconds(), parse_duration(0.25).total_seconds()
-        (90.0, 0.25)
+        >>> parse_duration("1.5m").total_seconds(), parse_duration("1m30s").total_seconds()
+        (90.0, 90.0)
     """
     if isinstance(value, timedelta):
         return value
@@ -37,9 +39,19 @@ def parse_duration(value: object) -> timedelta:
             return timedelta(seconds=value)
         if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
             return timedelta(microseconds=round(float(match["number"]) * _UNITS[match["unit"] or "s"]))
+        if isinstance(value, str) and _SEVERAL.fullmatch(value.strip()):
+            return _sum([(float(part["number"]), _UNITS[part["unit"]]) for part in _PART.finditer(value)])
     except (OverflowError, ValueError) as error:  # beyond all calendars, or not a number
         raise ValueError(message) from error
     raise ValueError(message)
+
+
+def _sum(parts: list[tuple[float, int]]) -> timedelta:
+    """Several parts, the largest unit first, each unit once: everything else is a slip of the pen."""
+    units = [unit for _, unit in parts]
+    if units != sorted(set(units), reverse=True):
+        raise ValueError("units must fall")
+    return timedelta(microseconds=round(sum(number * unit for number, unit in parts)))
 
 
 def format_duration(value: timedelta) -> str:

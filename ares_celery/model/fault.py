@@ -125,33 +125,19 @@ class Fault:
         return self.count is not None or self.probability < 1
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values: times as ISO 8601, durations in seconds; without what other kinds have.
+        """Plain values, the same names for every kind: times as ISO 8601, durations in seconds.
 
         Example:
             >>> Fault("op-1", "counter-1", FaultKind.SLOW, delay=0.5).to_json()["delay"]
             0.5
         """
         shown = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, kind in _OF_ONE_KIND.items():
-            if self.kind is not kind:
-                del shown[name]
-        if self.kind not in OF_AN_INCARNATION:
-            del shown["epoch"]
         return {
             **shown,
             "kind": self.kind.value,
             "since": self.since.isoformat(),
             "until": self.until.isoformat(),
         }
-
-
-_OF_ONE_KIND: Final = {
-    "delay": FaultKind.SLOW,
-    "timeout": FaultKind.TOOL_TIMEOUT,
-    "error_type": FaultKind.LLM,
-    "retry_after": FaultKind.LLM,
-    "server": FaultKind.MCP,
-}
 
 
 def by_precedence(fault: Fault) -> tuple[int, datetime, str]:

@@ -39,7 +39,8 @@ class RuntimeSnapshot(BaseModel):
         agents: ``total``, ``by_state`` and ``listed``: the first agents by id, as AgentInfo.
         supervision: ``last_sweep_ms``, milliseconds since somebody has swept, and ``clock_steps``.
         hosts: Worker's name of each process that has reported within a minute.
-        chaos: Active faults.
+        chaos: ``faults`` that are active, as their ``to_json``, their ``total``, and ``allowed_until`` when faults are
+            allowed for a time.
         dags: ``keys`` of the registered DAGs.
         activity: What happened last, newest first, at most 300.
         problems: Parts that could not be read, each with why; such a part is empty.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentNotFoundError,
     AgentNotRunningError,
@@ -25,10 +24,10 @@ _NAMED: Final = 10
 
 
 def kill_hosting_process(
-    store: Store, config: RuntimeConfig, agent_id: AgentId, *, force: bool, why: tuple[str, str]
+    store: Store, agent_id: AgentId, *, allowed: bool, force: bool, why: tuple[str, str]
 ) -> Mapping[str, Any]:
-    """Kills the process that hosts an agent; see :meth:`ares_celery.manager.CoreManager.kill_agent`."""
-    if not config.chaos:
+    """Kills the process that hosts an agent; see :meth:`ares_celery.supervision.chaos.Chaos.kill_agent`."""
+    if not allowed:
         raise ChaosDisabledError(operation="kill_agent", namespace=store.namespace)
     record = store.read(agent_id).record
     if record is None:

@@ -24,6 +24,8 @@ log: Final = logging.getLogger(__name__)
 
 #: Entries of a snapshot's activity.
 MOST_ACTIVITY: Final = 300
+#: Faults that a snapshot lists in full; their number is told in any case.
+MOST_FAULTS: Final = 1_000
 #: Agents that a snapshot lists in full; their number is told in any case.
 MOST_AGENTS: Final = 1_000
 
@@ -124,9 +126,15 @@ def _hosts(store: Store) -> Mapping[str, Any]:
     return store.hosts()
 
 
-def _chaos(store: Store) -> Mapping[str, Any]:  # noqa: ARG001 - as the others
-    """Nothing injects faults yet."""
-    return {}
+def _chaos(store: Store) -> Mapping[str, Any]:
+    faults, allowed = store.all_faults(), store.chaos_state()
+    if not faults and allowed.until is None:
+        return {}
+    return {
+        "allowed_until": allowed.until,
+        "total": len(faults),
+        "faults": [fault.to_json() for fault in faults[:MOST_FAULTS]],
+    }
 
 
 def _dags(store: Store) -> Mapping[str, Any]:

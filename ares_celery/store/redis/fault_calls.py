@@ -235,7 +235,7 @@ def read_faults(keys: Keys, *, agent_id: AgentId, overdue: bool = False) -> Call
     return Call(
         lambda reply: decode_faults(agent_id, reply),
         script="read_faults",
-        keys=(keys.faults(agent_id), keys.deadlines(shard)),
+        keys=(keys.faults(agent_id), keys.deadlines(shard), keys.agent(agent_id)),
         args=(agent_id, int(overdue)),
     )
 

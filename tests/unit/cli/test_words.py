@@ -43,6 +43,12 @@ CO_TENANTS = OperationNotSupportedError(operation="kill agent 'a'", reason="its 
         (CO_TENANTS, "pass --force"),
         (GroupNotFoundError(name="g"), "`ares groups define NAME` defines one"),
         (ChaosDisabledError(operation="kill_agent", namespace="n"), "kill is refused"),
+        (ChaosDisabledError(operation="slow_agent", namespace="n"), "slow is refused"),
+        (ChaosDisabledError(operation="tool_timeout", namespace="n"), "tool-timeout is refused"),
+        (ChaosDisabledError(operation="partition_network", namespace="n"), "partition is refused"),
+        (ChaosDisabledError(operation="corrupt_memory", namespace="n"), "corrupt-memory is refused"),
+        (ChaosDisabledError(operation="disconnect_mcp", namespace="n"), "disconnect-mcp is refused"),
+        (ChaosDisabledError(operation="inject_llm_failure", namespace="n"), "llm-failure is refused"),
     ],
     ids=lambda value: value.code if isinstance(value, AresError) else None,
 )

@@ -1,0 +1,138 @@
+"""The part of a Manager that heals agents of faults, lists these, and says when they are allowed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from ares_celery.errors import InvalidSettingError, StoreUnavailableError
+from ares_celery.ids import check_agent_id
+from ares_celery.model.fault import Fault, FaultKind, check_fault_duration
+from ares_celery.runtime.callers import check_texts, me
+from ares_celery.runtime.queries import AgentQueries
+from ares_celery.store.faults import ChaosState
+
+__all__ = ["FaultCare", "Seconds"]
+
+T = TypeVar("T")
+#: A duration: seconds as a number, a timedelta, or text such as ``1m30s``.
+Seconds = timedelta | float | str
+#: How long a lost reply is asked for again under the same op id, and seconds between two tries.
+_PATIENCE: Final = timedelta(seconds=5)
+_PAUSE: Final = 0.2
+
+
+class FaultCare(AgentQueries):
+    """What is always allowed: to look at faults, and to end them."""
+
+    def heal(
+        self,
+        agent_id: str | None = None,
+        fault: FaultKind | str | None = None,
+        *,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> tuple[Fault, ...]:
+        """Ends faults before their time. Allowed at any time; where nothing is active it has no effect.
+
+        Args:
+            agent_id: Whose; None = of all agents.
+            fault: A kind, or the id of one; None = all.
+            reason: Kept in the events and in the audit stream.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
+
+        Returns:
+            What was healed.
+
+        Raises:
+            AgentNotFoundError: The agent that is named does not exist.
+
+        Example:
+            ``manager.heal("counter-1", "slow")``
+        """
+        checked = None if agent_id is None else check_agent_id(agent_id)
+        check_texts(reason=reason, actor=actor, op=op, **({} if fault is None else {"fault": fault}))
+        store, asked = self._ports.store, op or uuid.uuid4().hex
+
+        def healed() -> tuple[Fault, ...]:
+            disturbed = store.disturbed() if checked is None else [checked]
+            found = [
+                store.heal(one, fault=fault, op=asked, reason=reason, actor=actor or me())
+                for one in disturbed
+                if checked is not None or store.faults(one)
+            ]
+            return tuple(one for some in found for one in some)
+
+        return self._patiently(healed)
+
+    def list_faults(self, agent_id: str | None = None) -> tuple[Fault, ...]:
+        """The active faults of an agent, or of all: by agent, then as they are felt (partition, memory, MCP, LLM, …).
+
+        Raises:
+            AgentNotFoundError: The agent that is named does not exist.
+        """
+        if agent_id is None:
+            return self._ports.store.all_faults()
+        checked = check_agent_id(agent_id)
+        found = self._ports.store.faults(checked)
+        if not found:
+            self._record(checked)
+        return found
+
+    # -- whether they are allowed -----------------------------------------------------------------------------------
+
+    def enable_chaos(self, duration: Seconds, *, reason: str = "", actor: str = "", op: str = "") -> ChaosState:
+        """Allows faults for a time. With that time every fault ends that it allowed, whoever is left.
+
+        Args:
+            duration: How long, at most a day; replaces an earlier time. For good: ``set_config({"chaos": True})``.
+            reason: Kept in the event ``chaos.enabled`` and in the audit stream.
+            actor: Who asks; default user@host.
+            op: Operation id; default a fresh one.
+
+        Raises:
+            InvalidSettingError: The duration cannot be.
+
+        Example:
+            ``manager.enable_chaos("1h", reason="game day")``
+        """
+        limit = check_fault_duration(_said(duration))
+        check_texts(reason=reason, actor=actor, op=op)
+        store, asked = self._ports.store, op or uuid.uuid4().hex
+        return self._patiently(lambda: store.allow_chaos(limit, op=asked, reason=reason, actor=actor or me()))
+
+    def disable_chaos(self, *, reason: str = "", actor: str = "", op: str = "") -> tuple[Fault, ...]:
+        """Ends the time for which faults were allowed, then heals all that are active.
+
+        What the namespace's settings allow for good stays allowed: ``set_config({"chaos": False})`` ends that.
+
+        Returns:
+            What was healed.
+        """
+        check_texts(reason=reason, actor=actor, op=op)
+        store, asked = self._ports.store, op or uuid.uuid4().hex
+        self._patiently(lambda: store.forbid_chaos(op=asked, reason=reason, actor=actor or me()))
+        return self.heal(reason=reason, actor=actor, op=asked)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Asks again under the same operation id while the store does not answer, for a while."""
+        until = self._clock.monotonic() + self._ports.committer.bounded(_PATIENCE).total_seconds()
+        while True:
+            try:
+                return call()
+            except StoreUnavailableError:
+                if self._clock.monotonic() >= until:
+                    raise
+                self._clock.wait(self._never, _PAUSE)
+
+
+def _said(duration: object) -> object:
+    if duration is None:
+        raise InvalidSettingError(field="duration", value=None, problem="say for how long, such as '1h'")
+    return duration

@@ -14,7 +14,7 @@ __all__ = ["ACTIONS_MODULE", "SEED_TYPES", "SeedType", "check_seed_action"]
 ACTIONS_MODULE: Final = "ares_celery.arena.actions"
 #: How long a fault lasts, or how much it slows, where the file does not say.
 _DEFAULT: Final = "5s"
-#: What any fault takes.
+#: What a fault of calls takes.
 _ANY: Final = frozenset({"duration", "count", "probability", "seed", "reason"})
 
 Arguments = Callable[[str, str, Mapping[str, Any]], dict[str, Any]]

@@ -17,6 +17,8 @@ SAMPLES: dict[str, Any] = {
     "agent": AgentSpec(id="a", type="x"),
     "agent_id": "a",
     "config": {},
+    "delay": 1,
+    "duration": 1,
     "info": {},
     "key": "k",
     "message": 1,
@@ -28,6 +30,7 @@ SAMPLES: dict[str, Any] = {
     "settings": {"max_inbox": 5},
     "states": {"running"},
     "stream_id": "s",
+    "timeout": 1,
     "value": 1,
 }
 #: Not needed one by one, but one of them is.

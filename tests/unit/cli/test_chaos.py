@@ -43,8 +43,7 @@ def stand_in(
         ("disconnect-mcp a --server git", ("disconnect_mcp", ("a",), {"server": "git", **CALLS, **WHY})),
         ("llm-failure a", ("inject_llm_failure", ("a", "rate_limit"), {"retry_after": None, **CALLS, **WHY})),
         (
-            "llm-failure a auth --retry-after 7s --for 1m30s --count 2 --probability 0.5 --seed 9 --reason r "
-            "--actor ann",
+            "llm-failure a auth --retry-after 7s --for 1m30s --count 2 --probability 0.5 --seed 9 --reason r",
             (
                 "inject_llm_failure",
                 ("a", "auth"),
@@ -55,7 +54,7 @@ def stand_in(
                     "probability": 0.5,
                     "seed": 9,
                     "reason": "r",
-                    "actor": "ann",
+                    "actor": "",
                 },
             ),
         ),

@@ -35,7 +35,7 @@ def test_a_duration_is_a_timedelta_seconds_or_a_text(text: object, seconds: floa
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("value", ["", "soon", "-5s", "5 parsecs", "1h30m", None, True, [1], float("nan"), "1e3s"])
+@pytest.mark.parametrize("value", ["", "soon", "-5s", "5 parsecs", "30m1h", None, True, [1], float("nan"), "1e3s"])
 def test_what_is_no_duration_is_refused_with_examples(value: object) -> None:
     """The message shows the value and what is accepted."""
     with pytest.raises(ValueError, match="500ms, 10s, 2m, 1h"):

@@ -1,7 +1,7 @@
 """What scenarios do: plain functions with JSON arguments, for ``ares arena run`` and for Chaos Toolkit's ``chaos run``.
 
 The agents are those of the run that calls them, else of the namespace that ``ARES_REDIS_URL`` and ``ARES_NAMESPACE``
-name. Faults are refused unless the namespace allows them. Spans are seconds as a
+name. Faults are refused unless the namespace allows them (`ares chaos enable --for 1h`). Spans are seconds as a
 number, or text such as ``500ms``, ``10s``, ``2m``.
 
 Example, of a file:
@@ -10,6 +10,7 @@ Example, of a file:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -21,9 +22,10 @@ from typing import Any, Final
 from ares_celery.arena.dags import without_edge, without_node
 from ares_celery.arena.link import tell_link
 from ares_celery.arena.ring import Ring, at_hand
-from ares_celery.errors import ActivityFailedError, AresError, OperationNotSupportedError
+from ares_celery.errors import ActivityFailedError, AgentNotFoundError, OperationNotSupportedError
 from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import parse_duration
+from ares_celery.model.fault import Fault
 
 __all__ = [
     "corrupt_memory",
@@ -252,22 +254,18 @@ def _said(
 def _inject(method: str, agent_id: str, *amount: Span, **said: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
     with at_hand() as ring:
         given = [parse_duration(one) for one in amount]
-        fault: Any = getattr(ring.manager, method)(agent_id, *given, **said)
+        fault: Fault | None = getattr(ring.manager, method)(agent_id, *given, **said)
         # Zero ends a fault, and there is none to be told of.
         if fault is None or (given and given[0] <= timedelta(0)):
             return {"agent_id": agent_id, "cleared": True}
         ring.later(f"heal {fault.kind.value} of {agent_id}", lambda: _heal_if_active(ring, fault))
-        told: Mapping[str, Any] = fault.to_json()
-        return told
+        return fault.to_json()
 
 
-def _heal_if_active(ring: Ring, fault: Any) -> None:  # noqa: ANN401 - a Fault
-    try:
+def _heal_if_active(ring: Ring, fault: Fault) -> None:
+    # One that ended by itself is no error; nor is an agent that was deleted meanwhile.
+    with contextlib.suppress(AgentNotFoundError):
         ring.manager.heal(fault.agent_id, fault.id, reason="the run is over")
-    except AresError as error:
-        # It ended by itself, or its agent was deleted: both are what healing wants.
-        if error.code not in {"fault_not_found", "agent_not_found"}:
-            raise
 
 
 # -- what agents stand on ----------------------------------------------------------------------------------------------

@@ -7,9 +7,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ares_celery.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from ares_celery.manager import CoreManager
 
 __all__ = ["Ring", "Undo", "at_hand", "entered"]
 
@@ -38,7 +41,7 @@ class Ring:
         undone: What was done by actions and ends with the run.
     """
 
-    manager: Any
+    manager: CoreManager
     clock: Clock = field(default_factory=SystemClock)
     stop: threading.Event = field(default_factory=threading.Event)
     undone: list[Undo] = field(default_factory=list[Undo])

@@ -12,7 +12,7 @@ import pytest
 from ares_celery import AgentContext, AgentFailedError, SyncAgentContext
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentSpec
-from ares_celery.model.fault import LLM_ERRORS, FaultKind, Injection
+from ares_celery.model.fault import LLM_ERRORS
 from tests.hosting import Runtime
 from tests.llm_server import LLMServer
 from tests.redis_server import RedisServer
@@ -93,7 +93,7 @@ def server() -> Iterator[LLMServer]:
 @pytest.fixture
 def runtime(redis_server: RedisServer, namespace: str, server: LLMServer) -> Iterator[Runtime]:
     """It runs."""
-    with Runtime(redis_server.url, namespace, hints=True) as made:
+    with Runtime(redis_server.url, namespace, hints=True, chaos=True) as made:
         made.manager.start()
         made.register("asker", Asker)
         made.register("plain-asker", PlainAsker)
@@ -109,8 +109,7 @@ def start(runtime: Runtime, kind: str, agent_id: str) -> None:
 
 def inject(runtime: Runtime, agent_id: str, kind: str, **options: Any) -> None:
     """Injects a failure."""
-    wanted = Injection.of(agent_id, FaultKind.LLM, error_type=kind, **options)
-    runtime.store.inject(wanted, allowed=True, op=f"{agent_id}-{kind}", reason="a test", actor="ann")
+    runtime.manager.inject_llm_failure(agent_id, kind, reason="a test", **options)
 
 
 def fail(runtime: Runtime, agent_id: str, kind: str) -> None:
@@ -121,7 +120,7 @@ def fail(runtime: Runtime, agent_id: str, kind: str) -> None:
 
 def heal(runtime: Runtime, agent_id: str) -> None:
     """Ends it, and waits until the agent's process knows."""
-    runtime.store.heal(AgentId(agent_id), fault=None, op=f"heal-{agent_id}", reason="", actor="ann")
+    runtime.manager.heal(agent_id)
     wait_until(lambda: _incarnation(runtime, agent_id).faults is None, "the fault to be over")
 
 

@@ -13,6 +13,7 @@ import redis
 
 from ares_celery.clock import instant_from, micros
 from ares_celery.errors import (
+    AgentForkingError,
     AgentNotFoundError,
     AgentNotRunningError,
     ChaosDisabledError,
@@ -26,7 +27,7 @@ from ares_celery.model.event import ReadOptions
 from ares_celery.model.fault import Draw, Fault, FaultKind, Injection
 from ares_celery.model.snapshot import Snapshot
 from ares_celery.store.base import ClockStand, DamagedSnapshot, DueDeadline, Lease
-from ares_celery.store.redis import fault_calls
+from ares_celery.store.redis import chaos_calls, fault_calls
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import CHAOS, deadline_member
 from ares_celery.store.redis.store import RedisStore
@@ -292,6 +293,20 @@ def test_an_agent_has_a_bounded_number_of_faults(store: RedisStore, monkeypatch:
     assert caught.value.fields["limit"] == 3
     assert inject(store, FaultKind.SLOW, delay=3).delay == 3
     assert len(store.faults(AGENT)) == 3
+
+
+def test_a_fork_whose_history_is_not_whole_is_left_alone(store: RedisStore, raw: redis.Redis) -> None:
+    """The next versions of its stream are those of its source."""
+    start(store)
+    version = record_of(store).version
+    key = store_keys(store).agent(AGENT)
+    raw.hset(key, mapping={"forking": "5|0", "forked_from": "source|5|1"})
+    with pytest.raises(AgentForkingError) as caught:
+        inject(store)
+    assert caught.value.fields["agent_id"] == AGENT
+    raw.hdel(key, "forking")
+    assert record_of(store).version == version
+    assert store.faults(AGENT) == ()
 
 
 # -- which, and in what order -----------------------------------------------------------------------------------------
@@ -573,6 +588,19 @@ def test_corrupt_memory_without_a_snapshot_is_on_the_instance_alone(store: Redis
     assert store.stored_snapshots(AGENT) == []
 
 
+def test_a_corrupt_memory_is_over_with_its_incarnation(store: RedisStore, raw: redis.Redis) -> None:
+    """The next one is whole; whoever is cut off may live on somewhere, and is listed for as long as that lasts."""
+    run(store)
+    cut, corrupt = inject(store, FaultKind.PARTITION), inject(store, FaultKind.MEMORY)
+    assert store.faults(AGENT) == (cut, corrupt)
+    act(store, Stop(force=True))
+    assert store.faults(AGENT) == store.all_faults() == (cut,)
+    expire(store, raw, corrupt)
+    assert sweep(store) == [True]
+    assert told(store)[-1] == ("fault.ended", "time")
+    assert record_of(store).faults == 1
+
+
 # -- when they are allowed --------------------------------------------------------------------------------------------
 
 
@@ -658,6 +686,15 @@ def test_a_sweep_ends_what_somebody_began_to_allow(store: RedisStore, raw: redis
     assert sweep(store) == [False]
     assert inject(store, allowed=False).agent_id == AGENT
     assert {raw.hget(keys.chaos(shard), "until") for shard in range(keys.shards)} == {read[0][b"until"]}
+    member, deadlines = deadline_member(Deadline.FAULT, CHAOS), keys.deadlines(keys.shard_of(CHAOS))
+    until, generation = raw.zscore(deadlines, member), int(read[0][b"generation"])
+    assert until == int(read[0][b"until"])
+    # Somebody who copied what has changed since does not put the deadline off.
+    raw.zadd(deadlines, {member: 1})
+    assert store._bound.client.run(chaos_calls.settle_chaos(keys, generation=generation - 1)) == 0
+    assert raw.zscore(deadlines, member) == 1
+    assert store._bound.client.run(chaos_calls.settle_chaos(keys, generation=generation)) == 1
+    assert raw.zscore(deadlines, member) == until
     shard = next(shard for shard in range(keys.shards) if shard != keys.shard_of(CHAOS))
     raw.hset(keys.chaos(shard), mapping={"generation": 2**53 - 1, "until": 0})
     store.settle_chaos()

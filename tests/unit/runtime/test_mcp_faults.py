@@ -242,6 +242,27 @@ async def test_a_call_is_made_once_more_only_where_that_does_no_harm(
         assert calls == ["list_tools", what]
 
 
+async def test_a_call_that_a_fault_cuts_off_is_not_made_once_more(world: World) -> None:
+    """However harmless it is: it would go through over the connection that the fault has just taken."""
+    reads: list[str] = []
+
+    async def read_resource(uri: str) -> None:
+        reads.append(uri)
+        await asyncio.Event().wait()
+
+    a = One(world, "a")
+    await a.mcp.tools()
+    cast("Any", world.sessions[0]).read_resource = read_resource
+    flying = asyncio.create_task(a.mcp.read_resource("file"))
+    async with asyncio.timeout(5):
+        while not reads:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+    await a.disturb(server="")
+    with pytest.raises(MCPConnectionLostError, match="closed during the call"):
+        await flying
+    assert (reads, len(world.sessions)) == (["file"], 1)
+
+
 async def test_a_call_that_fails_twice_is_not_made_a_third_time(world: World) -> None:
     """One repeat: whoever knows more of the call may write a step with retries."""
     await world.mcp.tools()

@@ -187,6 +187,57 @@ def test_a_slow_agent_waits_before_each_message_and_step_until_it_is_healed(kind
         assert one.info.state == "stopped"
 
 
+@COLOURS
+@pytest.mark.spec(136)
+def test_a_paused_agent_answers_nothing_before_it_is_resumed(kind: type[Any]) -> None:
+    """Felt by the next message; it waits, and is handled then."""
+    with harness(kind) as one:
+        one.pause()
+        one.send("count")
+        one.advance("1h")
+        assert (one.info.paused, one.events) == (True, [])
+        one.resume()
+        one.run_until("counted")
+        assert (one.info.restarts, one.agent.counted) == (0, 1)
+
+
+@COLOURS
+def test_what_is_done_to_an_agent_and_not_to_its_incarnation_outlives_deaths(kind: type[Any]) -> None:
+    """The next incarnation feels it from its first call on, and no longer than the fault lasts."""
+    with harness(kind) as one:
+        one.inject("slow", delay=3, duration="1m")
+        one.crash()
+        one.restart()
+        assert one.info.incarnation == 2
+        began = one.now
+        one.ask("echo")
+        assert one.now - began == 3
+        one.advance("1m")
+        began = one.now
+        one.ask("echo")
+        assert one.now == began
+
+
+@COLOURS
+def test_a_seed_says_which_calls_are_affected_and_a_count_how_many(kind: type[Any]) -> None:
+    """The same seed, the same calls; after the last of the count the fault is over, and says so."""
+
+    def delays(seed: int) -> list[float]:
+        with harness(kind) as one:
+            one.inject("slow", delay=1, duration="1h", probability=0.5, count=3, seed=seed)
+            found: list[float] = []
+            for _ in range(12):
+                began = one.now
+                one.ask("echo")
+                found.append(one.now - began)
+            assert one.faults == ()
+            assert [event.payload["by"] for event in one.all_events if event.type == "fault.ended"] == ["count"]
+            return found
+
+    assert delays(7) == delays(7)
+    assert sorted(delays(7)) == [0] * 9 + [1] * 3
+
+
 @pytest.mark.spec(136)
 def test_a_call_of_a_tool_is_cut_off_and_what_must_not_run_twice_waits_for_a_person() -> None:
     """The shorter of both limits; a call that is quick enough goes through."""
@@ -365,7 +416,7 @@ def test_of_several_faults_the_first_by_precedence_is_felt_and_then_the_next() -
         began = one.now
         one.run_until("mcp.disconnected")
         assert one.now - began == 2, "slow before the message and before the call"
-        assert [fault.kind.value for fault in one.faults] == ["memory", "mcp", "llm", "slow"]
+        assert [fault.kind.value for fault in one.faults] == ["mcp", "llm", "slow"], "its incarnation is over"
 
 
 def test_an_agent_that_has_only_snapshots_and_loses_them_waits_for_a_person() -> None:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ares_celery.arena.performing import Listener, Performer
 from ares_celery.arena.problems import Problems
@@ -327,7 +327,7 @@ def survival_options(text: str | bytes, name: str = "survival") -> dict[str, Any
 def _check_seed(seed: int | None) -> int:
     if seed is None:
         return secrets.randbelow(2**31)
-    if isinstance(seed, bool) or not 0 <= seed < _LARGEST_SEED:
+    if not isinstance(cast("object", seed), int) or isinstance(seed, bool) or not 0 <= seed < _LARGEST_SEED:
         problem = f"give a whole number from 0, below {_LARGEST_SEED}, or leave it out"
         raise InvalidSettingError(field="seed", value=str(seed), problem=problem)
     return seed

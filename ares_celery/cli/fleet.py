@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ares_celery.cli.flower import flower_config
+
 __all__ = ["Fleet", "fleet_environment"]
 
 #: Would lead the processes to another Redis or app than the command's own.
@@ -93,8 +95,9 @@ class Fleet:
         return self._celery("beat", "-s", str(self.folder / "beat-schedule"), "--pidfile=", "-l", self.log_level)
 
     def flower(self, port: int) -> list[str]:
-        """The web page of the fleet, for this machine only."""
-        return self._celery("flower", "--address=127.0.0.1", f"--port={port}", f"--logging={self.log_level.lower()}")
+        """The web page of the fleet, for this machine only, with our routes."""
+        options = (f"--conf={flower_config()}", "--address=127.0.0.1", f"--port={port}")
+        return self._celery("flower", *options, f"--logging={self.log_level.lower()}")
 
     def _worker(self, node: str, queues: Sequence[str], pool: str, slots: int) -> list[str]:
         return self._celery(

@@ -15,6 +15,7 @@ from ares_celery.cli.chaos import chaos
 from ares_celery.cli.config import config
 from ares_celery.cli.demo.command import demo
 from ares_celery.cli.exit_codes import exit_code_of
+from ares_celery.cli.flower import flower
 from ares_celery.cli.groups import groups
 from ares_celery.cli.output import clean, say
 from ares_celery.cli.runtime import runtime
@@ -57,7 +58,7 @@ def cli(ctx: click.Context, app: str | None) -> None:
     ctx.call_on_close(session.close)
 
 
-for _command in (up, demo, version, runtime, config, agents, dead, groups, chaos, arena, supervisor):
+for _command in (up, demo, flower, version, runtime, config, agents, dead, groups, chaos, arena, supervisor):
     cli.add_command(_command)
 
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Final
 
 import click
@@ -16,13 +15,14 @@ from ares_celery.cli.children import Children
 from ares_celery.cli.cleanup import made_up_namespace, wipe_namespace
 from ares_celery.cli.embedded_redis import free_port, redis_and_folder
 from ares_celery.cli.fleet import Fleet, fleet_environment
+from ares_celery.cli.flower import demand_flower
 from ares_celery.cli.interrupts import Interrupts, catch_interrupts
 from ares_celery.cli.merged_log import MergedLog
 from ares_celery.cli.output import clean, say
 from ares_celery.cli.up_ready import all_ready, print_exports, say_what_to_try
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.config import ProcessSettings
-from ares_celery.errors import OperationNotSupportedError, StoreUnavailableError
+from ares_celery.errors import StoreUnavailableError
 from ares_celery.store.base import Store
 from ares_celery.store.redis.open import open_store
 
@@ -56,10 +56,8 @@ def run_up(options: UpOptions) -> int:
         OperationNotSupportedError: There is no Redis to start, or Flower is not installed.
         StoreUnavailableError: The given Redis does not answer.
     """
-    if options.flower and find_spec("flower") is None:
-        raise OperationNotSupportedError(
-            operation="--flower", reason="Flower is not installed; pip install 'ares-celery[flower]'"
-        )
+    if options.flower:
+        demand_flower("--flower")
     namespace = options.namespace or made_up_namespace("up")
     with ExitStack() as stack:
         interrupts = stack.enter_context(catch_interrupts())

@@ -65,7 +65,7 @@ def test_every_command_that_prints_data_prints_json_too() -> None:
         if not any("--output" in parameter.opts for parameter in command.params)
     }
 
-    assert without == {*silent, "groups rm", "runtime start", "runtime stop", "up"}
+    assert without == {*silent, "flower", "groups rm", "runtime start", "runtime stop", "up"}
 
 
 def test_help_answers_without_importing_celery_or_redis() -> None:

@@ -50,6 +50,7 @@ _BY_CODE: Final[Mapping[str, ExitCode]] = {
             "agent_parked",
             "budget_exceeded",
             "chaos_disabled",
+            "interrupt_resolved",
             "mailbox_full",
             "namespace_mismatch",
             "operation_not_supported",

@@ -180,6 +180,9 @@ class Incarnation:
 
     def mail(self, hint: InboxMessage | str) -> None:
         """A message came, or the caller of a stream left (then its inbox entry); from any thread."""
+        if not isinstance(hint, str) and hint.signal == self.signal + 1:
+            # Nothing else was asked meanwhile: the next renewal need not have all that got a message look again.
+            self.signal = hint.signal
         take = self._mail
         if take is not None:
             take(hint)

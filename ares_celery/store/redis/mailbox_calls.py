@@ -192,11 +192,17 @@ def read_hint(payload: bytes) -> tuple[str, InboxMessage | str] | None:
     if kind == b"left":
         fence, _, entry = rest.partition(b"\n")
         return fence.decode(), entry.decode()
-    if kind != b"message":
+    if kind == b"message":
+        # As callers of older versions put it.
+        fence, entry, how, sent, rest = rest.split(b"\n", 4)
+        signal = b"0"
+    elif kind == b"mail":
+        fence, entry, how, sent, signal, rest = rest.split(b"\n", 5)
+    else:
         return None
-    fence, entry, how, sent, length, text = rest.split(b"\n", 5)
+    length, _, text = rest.partition(b"\n")
     message_id, body = text[: int(length)], text[int(length) :]
-    return fence.decode(), _message(entry, message_id, body, how.decode(), instant(sent))
+    return fence.decode(), _message(entry, message_id, body, how.decode(), instant(sent), signal=int(signal))
 
 
 def read_inbox(keys: Keys, *, agent_id: AgentId, after: str, limit: int) -> Call[tuple[InboxMessage, ...]]:
@@ -239,7 +245,9 @@ def _parse_message(entry: bytes, fields: dict[bytes, bytes], *, began: int = 0) 
     return _message(entry, fields[b"m"], fields[b"b"], kind.decode(), instant(fields[b"t"]), began=began)
 
 
-def _message(entry: bytes, message_id: bytes, body: bytes, kind: str, time: Instant, *, began: int = 0) -> InboxMessage:
+def _message(  # noqa: PLR0913 - the fields of one message
+    entry: bytes, message_id: bytes, body: bytes, kind: str, time: Instant, *, began: int = 0, signal: int = 0
+) -> InboxMessage:
     return InboxMessage(
         entry=entry.decode(),
         message_id=message_id.decode(),
@@ -248,6 +256,7 @@ def _message(entry: bytes, message_id: bytes, body: bytes, kind: str, time: Inst
         time=time,
         kind=MessageKind(kind),
         began=began,
+        signal=signal,
     )
 
 

@@ -80,6 +80,7 @@ from ares_celery.errors.steps import (
 )
 from ares_celery.errors.store import (
     NamespaceMismatchError,
+    NotConfirmedError,
     OperationIdReusedError,
     StoreUnavailableError,
     UnreadableGroupError,
@@ -150,6 +151,7 @@ __all__ = [
     "NewerStateError",
     "NilAgentError",
     "NilFactoryError",
+    "NotConfirmedError",
     "NotFoundError",
     "OperationIdReusedError",
     "OperationNotSupportedError",

@@ -117,6 +117,14 @@ class AgentStore(Protocol):
         """
         ...
 
+    def confirm(self, agent_id: AgentId) -> None:
+        """Returns when what was written before is where the namespace wants it before it counts.
+
+        Raises:
+            NotConfirmedError: It is not, within ``confirm_timeout``.
+        """
+        ...
+
     def claim(
         self,
         agent_id: AgentId,

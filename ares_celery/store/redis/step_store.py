@@ -9,6 +9,7 @@ from ares_celery.store.redis import step_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.client import AsyncRedisClient
+from ares_celery.store.redis.confirming import confirm, confirm_async
 from ares_celery.store.redis.execution_flows import closing, opening, reading, run_flow, run_flow_async
 from ares_celery.store.redis.replies import epoch_of
 from ares_celery.store.redis.step_calls import Holder
@@ -104,8 +105,12 @@ class RedisStepStore(RedisStepReader):
         op: str,
         expected: Version = NOT_SEEN,
     ) -> Begun:
-        """Notes that a step is begun which must not be repeated; one round trip."""
-        return self._bound.client.run(_begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op))
+        """Notes that a step is begun which must not be repeated; one round trip, two where it is to be confirmed."""
+        begun = self._bound.client.run(
+            _begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op)
+        )
+        confirm(self._bound, self._bound.keys.shard_of(agent_id))
+        return begun
 
     def close_steps(
         self, agent_id: AgentId, execution_id: str, *, fence: str, op: str, completed: bool
@@ -166,8 +171,12 @@ class AsyncRedisStepStore:
         op: str,
         expected: Version = NOT_SEEN,
     ) -> Begun:
-        """Notes that a step is begun which must not be repeated; one round trip."""
-        return await self._client.run(_begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op))
+        """Notes that a step is begun which must not be repeated; one round trip, two where it is to be confirmed."""
+        begun = await self._client.run(
+            _begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op)
+        )
+        await confirm_async(self._bound, self._client, self._bound.keys.shard_of(agent_id))
+        return begun
 
     async def close_steps(
         self, agent_id: AgentId, execution_id: str, *, fence: str, op: str, completed: bool

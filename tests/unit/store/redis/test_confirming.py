@@ -46,7 +46,7 @@ class Server:
 class Loop(Server):
     """The same for an event loop."""
 
-    async def run_many(self, calls: Sequence[Call[Any]]) -> list[Any]:  # type: ignore[override]
+    async def run_many(self, calls: Sequence[Call[Any]]) -> list[Any]:  # type: ignore[explicit-override, override]
         return super().run_many(calls)
 
 

@@ -124,4 +124,9 @@ def _parked(info: AgentInfo) -> str:
         return (
             f"{cause} and stays so: deploy code that fits what its step recorded, then `ares agents restart {info.id}`"
         )
+    if info.cause == "step_rejected":
+        return (
+            f"{cause} and stays so: `ares agents show {info.id}` tells who did not allow which step; "
+            f"`ares agents unpark {info.id}` has the question asked again"
+        )
     return f"{cause} and stays so until `ares agents restart {info.id}`"

@@ -327,6 +327,8 @@ class AgentRecord:
     waiting: Waiting | None = None
     #: Decisions of people about what it asked; counted by the store.
     decisions: int = 0
+    #: The question whose no has parked it; who un-parks it has it asked anew.
+    rejected: str = ""
     #: Which timers its present or next incarnation has been woken for: until when, how many in a row, and when it was.
     woken_until: Instant = Instant(0)
     woken_sleeps: int = 0

@@ -83,6 +83,10 @@ class AsyncContext(AsyncWaiting):
     async def _as_step(self, step_id: str, function: Callable[[], Awaitable[Any]]) -> Any:
         return await self.steps.run(step_id, function, (), {}, DEFAULTS, name=step_id.partition(":")[0])
 
+    @override
+    def _has_step(self, step_id: str) -> bool:
+        return self.steps.has(step_id)
+
     def execution(self, execution_id: str, /) -> AsyncExecution:
         """The execution that the steps of a block belong to."""
         return AsyncExecution(self.steps, execution_id)

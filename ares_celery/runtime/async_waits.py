@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from ares_celery.errors import AgentSignal, StopSignal, WaitSignal
@@ -94,9 +95,20 @@ class AsyncWaiting(BaseContext):
             return
         outcome = self._wishes.said(step)
         if outcome is None:
-            outcome = await self._as_step(asking.step_id, lambda: self._ask(asking))
+            outcome = await self._word_on(asking)
             self._wishes.note(step, outcome)
         demand_yes(asking, self.agent_id, step, outcome)
+
+    async def _word_on(self, asking: Asking) -> Any:  # noqa: ANN401 - what was recorded
+        """What people say, or have said; a no that has parked the agent is asked about anew."""
+        outcome = await self._as_step(asking.step_id, partial(self._ask, asking))
+        while self._wishes.is_over(outcome, asked_anew=self._has_step(asking.anew.step_id)):
+            asking = asking.anew
+            outcome = await self._as_step(asking.step_id, partial(self._ask, asking))
+        return outcome
+
+    def _has_step(self, step_id: str) -> bool:  # noqa: ARG002
+        return False
 
     async def _ask(self, asking: Asking) -> dict[str, Any]:
         """Runs as the step."""
@@ -112,7 +124,7 @@ class AsyncWaiting(BaseContext):
             if left > 0:
                 await self._wait_for_news(min(left, LOOK))
             look = await self._look(question, look.id)
-        return outcome_of(look.decided)
+        return outcome_of(look.id, look.decided)
 
     async def _open(self, question: Question) -> InterruptLook:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence

@@ -80,7 +80,7 @@ class BaseContext:
         self._logger: AgentLogger | None = None
         self._emits = 0
         self._sleeps = Sleeps(incarnation.record)
-        self._wishes = Wishes(incarnation.listener)
+        self._wishes = Wishes(incarnation.listener, incarnation.record.rejected)
 
     # -- facts ------------------------------------------------------------------------------------------------------
 

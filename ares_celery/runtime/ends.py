@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from ares_celery.errors import AgentFailedError, AgentSignal, StepChangedError
+from ares_celery.errors import AgentFailedError, AgentSignal, StepChangedError, StepRejectedError
 from ares_celery.errors.wording import message_of, place_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
@@ -25,7 +25,6 @@ __all__ = [
     "Waits",
     "Yielded",
     "agent_failed",
-    "changed_step",
     "crash",
     "failure_reply",
     "park_if_changed",
@@ -33,6 +32,7 @@ __all__ = [
     "verdict_on_signal",
 ]
 
+E = TypeVar("E", bound=BaseException)
 #: Why an incarnation ended that gave its slot back.
 WAIT = "wait"
 #: A traceback longer than this says nothing more, and every event with it would be refused.
@@ -92,20 +92,23 @@ def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
 
 
 def crash(agent_id: str, error: BaseException) -> Crash | Parked:
-    """The end by an exception, with whose fault it is; where the code no longer fits what it did, a person looks."""
-    changed = changed_step(error)
+    """The end by an exception, with whose fault it is; where only a person can bring the agent on, it is parked."""
+    changed = _found(error, StepChangedError)
     if changed is not None:
         return Parked("step_changed", str(changed))
+    rejected = _found(error, StepRejectedError)
+    if rejected is not None:
+        return Parked("step_rejected", str(rejected), rejected=str(rejected.fields.get("question") or ""))
     return Crash(agent_failed(agent_id, error), cause_of(error))
 
 
-def changed_step(error: BaseException) -> StepChangedError | None:
-    """The error of a step that another function recorded, if this is one, also in a group."""
-    if isinstance(error, StepChangedError):
+def _found(error: BaseException, kind: type[E]) -> E | None:
+    """The error itself if it is one of this kind, or the first in its group that is."""
+    if isinstance(error, kind):
         return error
     if isinstance(error, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        return next((found for one in members if (found := changed_step(one)) is not None), None)
+        return next((found for one in members if (found := _found(one, kind)) is not None), None)
     return None
 
 
@@ -154,9 +157,11 @@ def verdict_on_return(incarnation: Incarnation, *, serves: bool, returned: objec
 def park_if_changed(error: BaseException) -> None:
     """A message is not answered where the code no longer fits what its steps did: it is handled again, by other code.
 
+    That a person did not allow a step is an answer like any other failure: who has sent the message wants to know it.
+
     Raises:
         ParkSignal: The error is such a one.
     """
-    changed = changed_step(error)
+    changed = _found(error, StepChangedError)
     if changed is not None:
         raise ParkSignal("step_changed", str(changed)) from error

@@ -35,11 +35,13 @@ class Parked:
         cause: The record's.
         reason: The sentence for people: what was found, and what to do.
         found: What is told and counted with it.
+        rejected: The question to which a person said no, which is asked anew in the next life; empty: none.
     """
 
     cause: str
     reason: str
     found: tuple[Finding, ...] = ()
+    rejected: str = ""
 
 
 class Incarnation:

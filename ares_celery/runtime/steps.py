@@ -25,6 +25,7 @@ from ares_celery.errors import (
     StepIdReusedError,
     StepLimitError,
     StepOutcomeUnknownError,
+    StepRejectedError,
     StepResultTooLargeError,
     StepSignatureError,
     UnserialisableError,
@@ -52,6 +53,7 @@ _HOPELESS: Final = (
     StepIdReusedError,
     StepLimitError,
     StepOutcomeUnknownError,
+    StepRejectedError,
     StepResultTooLargeError,
     StepSignatureError,
 )
@@ -119,6 +121,13 @@ class Steps:
     def is_inside(self) -> bool:
         """The calling code is in an execution: in a block, in a step or in the handling of a message."""
         return self._scope() is not None or current_message(self._incarnation) is not None
+
+    def has(self, step_id: str) -> bool:
+        """A step of this id is recorded where the calling code is, in an execution that is open."""
+        scope = self._scope()
+        opening = scope.opening if scope is not None else self._openings.get(self._current_id())
+        prefix = scope.prefix if scope is not None else ""
+        return opening is not None and opening.find(prefix + step_id) is not None
 
     def records(self, options: StepOptions, step_id: str) -> bool:
         """A call of a tool is a step: all but those outside of every execution that may be made again anyway."""

@@ -85,6 +85,10 @@ class SyncContext(SyncWaiting):
     def _as_step(self, step_id: str, function: Callable[[], Any]) -> Any:
         return self.steps.run(step_id, function, (), {}, DEFAULTS, name=step_id.partition(":")[0])
 
+    @override
+    def _has_step(self, step_id: str) -> bool:
+        return self.steps.has(step_id)
+
     def execution(self, execution_id: str, /) -> SyncExecution:
         """The execution that the steps of a block belong to."""
         return SyncExecution(self.steps, execution_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from ares_celery.errors import AgentSignal, StopSignal, WaitSignal
@@ -92,9 +93,20 @@ class SyncWaiting(BaseContext):
             return
         outcome = self._wishes.said(step)
         if outcome is None:
-            outcome = self._as_step(asking.step_id, lambda: self._ask(asking))
+            outcome = self._word_on(asking)
             self._wishes.note(step, outcome)
         demand_yes(asking, self.agent_id, step, outcome)
+
+    def _word_on(self, asking: Asking) -> Any:  # noqa: ANN401 - what was recorded
+        """What people say, or have said; a no that has parked the agent is asked about anew."""
+        outcome = self._as_step(asking.step_id, partial(self._ask, asking))
+        while self._wishes.is_over(outcome, asked_anew=self._has_step(asking.anew.step_id)):
+            asking = asking.anew
+            outcome = self._as_step(asking.step_id, partial(self._ask, asking))
+        return outcome
+
+    def _has_step(self, step_id: str) -> bool:  # noqa: ARG002
+        return False
 
     def _ask(self, asking: Asking) -> dict[str, Any]:
         """Runs as the step."""
@@ -110,7 +122,7 @@ class SyncWaiting(BaseContext):
             if left > 0:
                 self._wait_for_news(min(left, LOOK))
             look = self._look(question, look.id)
-        return outcome_of(look.decided)
+        return outcome_of(look.id, look.decided)
 
     def _open(self, question: Question) -> InterruptLook:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence

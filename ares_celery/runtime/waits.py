@@ -10,7 +10,7 @@ from ares_celery.errors import ApprovalTimeoutError, InvalidSettingError, StepRe
 from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentRecord
 from ares_celery.model.arguments import as_shown, check_flags, check_timeout
-from ares_celery.model.waits import Approval, InterruptState, Waiting, WaitKind
+from ares_celery.model.waits import Approval, InterruptState, Waiting, WaitKind, is_approved
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
@@ -80,11 +80,17 @@ class Asking(NamedTuple):
     payload: Any
     timeout: timedelta | None
     release_slot: bool
+    turn: int = 1
 
     @property
     def step_id(self) -> str:
-        """The step that its answer is recorded as."""
-        return _QUESTION + self.name
+        """The step that its answer is recorded as; a step of its own for each time that it is asked anew."""
+        return _QUESTION + (self.name if self.turn == 1 else f"{self.turn}:{self.name}")
+
+    @property
+    def anew(self) -> Asking:
+        """The same question, asked once more."""
+        return self._replace(turn=self.turn + 1)
 
 
 def asking_of(name: object, payload: object, timeout: object, release_slot: object) -> Asking:
@@ -119,7 +125,9 @@ def question_of(asking: Asking, incarnation: Incarnation) -> Question:
 class Wishes:
     """Which steps of an incarnation need a person's word, and what people have said of them."""
 
-    def __init__(self, listener: object) -> None:
+    def __init__(self, listener: object, rejected: str = "") -> None:
+        """Binds the plug-ins; ``rejected`` is the question whose no has parked the agent."""
+        self._rejected = rejected
         self._asked = listener if isinstance(listener, ApprovalWishes) else None
         self._said: dict[tuple[str, str], object] = {}
 
@@ -140,6 +148,13 @@ class Wishes:
     def said(self, step: StepCall) -> object:
         """What people have said in this incarnation; None: they were not asked yet."""
         return self._said.get((step.execution, step.step_id))
+
+    def is_over(self, outcome: object, *, asked_anew: bool) -> bool:
+        """This answer is a no that has parked the agent before: whoever un-parked it wants people to be asked anew."""
+        known = cast("dict[str, Any]", outcome)
+        if known["state"] != InterruptState.RESOLVED.value or is_approved(known["decision"]):
+            return False
+        return asked_anew or bool(self._rejected and known.get("id") == self._rejected)
 
     def note(self, step: StepCall, outcome: object) -> None:
         """They have said this."""
@@ -162,6 +177,7 @@ def demand_yes(asking: Asking, agent_id: str, step: StepCall, outcome: object) -
             decision=word.decision,
             answer=word.payload,
             actor=word.actor,
+            question=cast("dict[str, Any]", outcome).get("id", ""),
         )
 
 
@@ -170,9 +186,10 @@ def waiting_for(asking: Asking, look: InterruptLook) -> Waiting:
     return Waiting(WaitKind.APPROVAL, asking.name, look.expires_at, look.decisions)
 
 
-def outcome_of(decided: Decided) -> dict[str, Any]:
+def outcome_of(question_id: str, decided: Decided) -> dict[str, Any]:
     """What came of a question, as it is recorded."""
     return {
+        "id": question_id,
         "state": decided.state.value,
         "decision": decided.decision,
         "payload": decided.answer,

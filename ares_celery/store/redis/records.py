@@ -110,6 +110,7 @@ _TEXTS: Final = (
     "root",
     "forked_from",
     "forking",
+    "rejected",
 )
 #: Texts that may come from an exception, and be anything.
 _FOREIGN: Final = frozenset({"request_reason", "reason", "actor", "last_error"})

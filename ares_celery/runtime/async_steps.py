@@ -76,10 +76,9 @@ class AsyncSteps(Steps):
             return
         await self._close(opening.id, completed=error is None and not opening.is_unsettled)
 
-    async def take_over(self, message_id: str, *, began: int) -> None:
-        """Opens what an earlier incarnation, which died, has begun for a message: it ends with the answer."""
-        if self._is_left_over(message_id, began):
-            await self._open(execution_of(message_id))
+    async def take_over(self, message_id: str) -> None:
+        """Opens what an earlier incarnation has begun for a message, and this one has not: it ends with the answer."""
+        await self._open(execution_of(message_id))
 
     async def end_main(self) -> None:
         """The agent is done, and what it did outside of every other execution with it."""

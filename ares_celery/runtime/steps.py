@@ -138,9 +138,11 @@ class Steps:
         execution_id = execution_of(message_id)
         return execution_id if execution_id in self._openings else ""
 
-    def _is_left_over(self, message_id: str, began: int) -> bool:
-        """An earlier incarnation may have begun the execution of a message that this one ran no step of."""
-        return bool(began and self._incarnation.record.executions) and not self.finishes(message_id)
+    def may_be_left(self, message_id: str) -> str:
+        """The execution of a message that an earlier incarnation may have begun, and this one has not; empty: none."""
+        if not self._incarnation.record.executions or self.finishes(message_id):
+            return ""
+        return execution_of(message_id)
 
     def note_end(self, version: Version | None) -> None:
         """An execution has ended with the answer to its message, and an event told it."""

@@ -16,6 +16,7 @@ from ares_celery.errors import (
     AgentSignal,
     AgentTypeError,
     EventTooLargeError,
+    ExecutionStateError,
     FencedError,
     FencedSignal,
     StopSignal,
@@ -164,7 +165,6 @@ class SyncServing:
         if self._ctx.steps.is_unsettled(message.message_id):
             # Not answered before a person has said how the step came out: then it is handled again, and goes on.
             raise StopSignal
-        self._ctx.steps.take_over(message.message_id, began=message.began)
         agent_id, then = self._incarnation.agent_id, self._begun.following() if self._may_serve() else ""
         if outcome.reason is not None:
             self._bury(message, outcome.reason, outcome.reply)
@@ -181,18 +181,26 @@ class SyncServing:
 
     def _store_reply(self, message: InboxMessage, reply: Reply, chunks: int, then: str) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        ends = self._ctx.steps.finishes(message.message_id)
-        call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then, finishes=ends)
-        self._ctx.steps.note_end(self._from_store(call))
+        call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then)
+        self._ctx.steps.note_end(self._ending(message, call))
 
     def _bury(self, message: InboxMessage, reason: DeadReason, reply: Reply) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        ends = self._ctx.steps.finishes(message.message_id)
-        self._from_store(partial(self._store.bury, agent_id, fence, message, reason, reply, finishes=ends))
+        self._ending(message, partial(self._store.bury, agent_id, fence, message, reason, reply))
         log.warning(
             "agent %s: message %s is a dead letter (%s)", agent_id, message.message_id, reason.value,
             extra={"agent_id": agent_id},
         )  # fmt: skip
+
+    def _ending(self, message: InboxMessage, call: Callable[..., T]) -> T:
+        """Consumes the message; the execution of its steps ends with it, whichever incarnation has begun that."""
+        steps, message_id = self._ctx.steps, message.message_id
+        ends, unless = steps.finishes(message_id), steps.may_be_left(message_id)
+        try:
+            return self._from_store(partial(call, finishes=ends, unless=unless))
+        except ExecutionStateError:
+            steps.take_over(message_id)
+            return self._from_store(partial(call, finishes=steps.finishes(message_id)))
 
     # -- one message ------------------------------------------------------------------------------------------------
 

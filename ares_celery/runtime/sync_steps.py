@@ -73,10 +73,9 @@ class SyncSteps(Steps):
             return
         self._close(opening.id, completed=error is None and not opening.is_unsettled)
 
-    def take_over(self, message_id: str, *, began: int) -> None:
-        """Opens what an earlier incarnation, which died, has begun for a message: it ends with the answer."""
-        if self._is_left_over(message_id, began):
-            self._open(execution_of(message_id))
+    def take_over(self, message_id: str) -> None:
+        """Opens what an earlier incarnation has begun for a message, and this one has not: it ends with the answer."""
+        self._open(execution_of(message_id))
 
     def end_main(self) -> None:
         """The agent is done, and what it did outside of every other execution with it."""

@@ -23,9 +23,9 @@ from ares_celery.ids import AgentId, Instant, Version
 from ares_celery.model.agent import AgentState
 from ares_celery.model.message import MessageKind
 from ares_celery.store.base import InboxMessage, Reply
-from ares_celery.store.redis.call import Call, Word
+from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import FEED_LENGTH
-from ares_celery.store.redis.finishing import Finish
+from ares_celery.store.redis.finishing import Finish, ended_by, left_over
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.replies import entry_fields, fenced, instant, unknown_reply
@@ -294,7 +294,7 @@ def reply(  # noqa: PLR0913 - the parts of one write
     limit: int,
     chunks: int = 0,
     then: str = "",
-    finish: Finish | None = None,
+    finish: Finish | str = "",
 ) -> Call[Version | None]:
     """Consumes a message and stores its answer; see :func:`encode_answer` for what is refused.
 
@@ -307,23 +307,18 @@ def reply(  # noqa: PLR0913 - the parts of one write
         limit: Most bytes of an answer.
         chunks: Of a stream: how many chunks came before its end.
         then: The inbox entry whose handling begins now.
-        finish: How the execution of the message ends; None: it has none.
+        finish: How the execution of the message ends; or the id of one that this incarnation has not begun.
 
     Returns:
         The version of the event that tells that end; None: nothing ended.
     """
-    ended: tuple[str, ...] = ()
-    words: tuple[Word, ...] = ()
-    if finish is not None:
-        ended = (
-            keys.checkpoint(agent_id, finish.execution_id),
-            keys.executions(agent_id),
-            *keys.appended(agent_id)[1:],
-        )
+    ended, words = ended_by(keys, agent_id, finish)
+    if isinstance(finish, Finish):
+        ended = (*ended, *keys.appended(agent_id)[1:])
         words = (*finish.words(), agent_id, FEED_LENGTH, *finish.fields())
     stored = encode_answer(agent_id, message.message_id, answer, limit=limit) if message.wants_reply else b""
     return Call(
-        lambda outcome: _parse_reply(agent_id, fence, outcome),
+        lambda outcome: _parse_reply(agent_id, fence, outcome, finish),
         script="reply",
         keys=(
             keys.agent(agent_id),
@@ -347,8 +342,10 @@ def reply(  # noqa: PLR0913 - the parts of one write
     )
 
 
-def _parse_reply(agent_id: AgentId, fence: str, outcome: Sequence[bytes]) -> Version | None:
+def _parse_reply(agent_id: AgentId, fence: str, outcome: Sequence[bytes], finish: Finish | str) -> Version | None:
     match outcome:
+        case [b"left"]:
+            raise left_over(agent_id, finish)
         case [b"done", version]:
             return Version(int(version)) if version else None
         case _:

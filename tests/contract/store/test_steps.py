@@ -710,6 +710,46 @@ def test_an_answer_ends_only_what_its_incarnation_holds(store: RedisStore, steps
     assert (of_another.state, of_another.fence) == (S.RUNNING, fence)
 
 
+@pytest.mark.parametrize("left", ["given back", "held by a dead one"])
+@pytest.mark.parametrize("ends", ["reply", "bury"])
+def test_an_answer_leaves_no_execution_that_an_earlier_incarnation_has_begun(
+    store: RedisStore, steps: Steps, left: str, ends: str
+) -> None:
+    """It is refused and nothing stored, until that one was opened; without such a one it passes, also as a repeat."""
+    fence = run(store)
+    first, second = ask(store, "m1"), ask(store, "m2")
+    steps.open(fence, "msg:m1")
+    if left == "given back":
+        steps.close(fence, "msg:m1", completed=False)
+    else:
+        fence = next_life(store)
+    writer: Any = steps.twin if isinstance(steps, OfALoop) else store
+
+    def answer(message: InboxMessage, **said: str) -> Any:
+        reply = Reply(message.message_id, error={"code": "agent_failed", "agent_id": AGENT})
+        if ends == "reply":
+            made = writer.reply(AGENT, fence, message, reply, **said)
+        else:
+            made = writer.bury(AGENT, fence, message, DeadReason.FAILED, reply, **said)
+        return steps.run(made) if isinstance(steps, OfALoop) else made
+
+    before = store.events.stream_version(AGENT)
+    with pytest.raises(ExecutionStateError, match="msg:m1.* is unfinished: the answer to its message is refused"):
+        answer(first, unless="msg:m1")
+    assert store.events.stream_version(AGENT) == before
+    assert [one.message_id for one in store.inbox(AGENT)] == ["m1", "m2"]
+    steps.open(fence, "msg:m1")
+    answer(first, finishes="msg:m1")
+    ended = store.checkpoints.load(AGENT, "msg:m1")
+    assert ended is not None
+    assert ended.state is S.FAILED
+    assert record_of(store).executions == 0
+    answer(first, unless="msg:m1")
+    answer(second, unless="msg:m2")
+    assert store.checkpoints.load(AGENT, "msg:m2") is None
+    assert store.inbox(AGENT) == ()
+
+
 def test_finished_executions_of_messages_stay_listed_up_to_a_number(store: RedisStore, raw: redis.Redis) -> None:
     """As those that ended by a move."""
     fence = run(store)

@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -249,6 +250,62 @@ def test_a_changed_step_in_a_message_leaves_the_message_for_other_code() -> None
         harness.run_until(lambda: harness.info.state is AgentState.PARKED)
         assert harness.info.cause == "step_changed"
         assert RAN == ["fetch m"]
+
+
+@pytest.mark.parametrize("colour", ["async", "plain"])
+@pytest.mark.parametrize("end", ["drain", "stop", "crash", "wait"])
+@pytest.mark.parametrize("answer", ["value", "letter"])
+def test_a_message_that_is_handled_again_without_steps_ends_its_execution(colour: str, end: str, answer: str) -> None:
+    """However the first handling came to its end: nothing stays unfinished in the list of executions."""
+
+    async def handle(ctx: Any, message: Any) -> Any:
+        if ctx.incarnation == 1:
+            await ctx.step("a", fetch, message)
+            if end == "wait":
+                await ctx.sleep_until(datetime(2026, 1, 3, tzinfo=UTC), release_slot=True)
+            while True:
+                await ctx.sleep(3_600)
+        if answer == "letter":
+            raise ValueError("no")
+        return "done"
+
+    def handle_plainly(ctx: Any, message: Any) -> Any:
+        if ctx.incarnation == 1:
+            ctx.step("a", plain, message)
+            if end == "wait":
+                ctx.sleep_until(datetime(2026, 1, 3, tzinfo=UTC), release_slot=True)
+            while True:
+                ctx.sleep(3_600)
+        if answer == "letter":
+            raise ValueError("no")
+        return "done"
+
+    class Async:
+        def __init__(self, agent_id: str) -> None: ...
+
+        process = staticmethod(handle)
+
+    class Plain:
+        def __init__(self, agent_id: str) -> None: ...
+
+        process = staticmethod(handle_plainly)
+
+    with AgentHarness(Plain if colour == "plain" else Async) as harness:
+        harness.send("m", message_id="m-1")
+        harness.advance(1)
+        assert len(RAN) == 1
+        if end == "wait":
+            harness.advance(timedelta(days=3))
+        else:
+            getattr(harness, end)()
+            assert (harness._bench.record.executions, RAN[1:]) == (1, [])
+            harness.restart()
+        harness.advance(2)
+        ended = [one for one in harness.all_events if one.type in {"execution.completed", "execution.failed"}]
+        kind = "execution.failed" if answer == "letter" else "execution.completed"
+        assert [(one.type, one.payload["execution"]) for one in ended] == [(kind, "msg:m-1")]
+        assert harness._bench.record.executions == 0
+        assert len(RAN) == 1
 
 
 def test_an_id_names_one_step_and_nested_ones_have_those_around_them_in_front() -> None:

@@ -734,7 +734,7 @@ def test_an_answer_leaves_no_execution_that_an_earlier_incarnation_has_begun(
         return steps.run(made) if isinstance(steps, OfALoop) else made
 
     before = store.events.stream_version(AGENT)
-    with pytest.raises(ExecutionStateError, match="msg:m1.* is unfinished: the answer to its message is refused"):
+    with pytest.raises(ExecutionStateError, match=r"msg:m1.* is unfinished: the answer to its message is refused"):
         answer(first, unless="msg:m1")
     assert store.events.stream_version(AGENT) == before
     assert [one.message_id for one in store.inbox(AGENT)] == ["m1", "m2"]

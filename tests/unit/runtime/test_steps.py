@@ -252,45 +252,48 @@ def test_a_changed_step_in_a_message_leaves_the_message_for_other_code() -> None
         assert RAN == ["fetch m"]
 
 
-@pytest.mark.parametrize("colour", ["async", "plain"])
-@pytest.mark.parametrize("end", ["drain", "stop", "crash", "wait"])
-@pytest.mark.parametrize("answer", ["value", "letter"])
-def test_a_message_that_is_handled_again_without_steps_ends_its_execution(colour: str, end: str, answer: str) -> None:
-    """However the first handling came to its end: nothing stays unfinished in the list of executions."""
+class Leaver:
+    """Its first life makes a step of a message and does not answer it; later ones answer without a step."""
 
-    async def handle(ctx: Any, message: Any) -> Any:
+    def __init__(self, agent_id: str, *, waits: bool, fails: bool) -> None:
+        self.waits, self.fails = waits, fails
+
+    async def process(self, ctx: Any, message: Any) -> str:
         if ctx.incarnation == 1:
             await ctx.step("a", fetch, message)
-            if end == "wait":
+            if self.waits:
                 await ctx.sleep_until(datetime(2026, 1, 3, tzinfo=UTC), release_slot=True)
             while True:
                 await ctx.sleep(3_600)
-        if answer == "letter":
+        return self.answer()
+
+    def answer(self) -> str:
+        if self.fails:
             raise ValueError("no")
         return "done"
 
-    def handle_plainly(ctx: Any, message: Any) -> Any:
+
+class PlainLeaver(Leaver):
+    """The same, plain."""
+
+    def process(self, ctx: Any, message: Any) -> str:  # type: ignore[override]
         if ctx.incarnation == 1:
             ctx.step("a", plain, message)
-            if end == "wait":
+            if self.waits:
                 ctx.sleep_until(datetime(2026, 1, 3, tzinfo=UTC), release_slot=True)
             while True:
                 ctx.sleep(3_600)
-        if answer == "letter":
-            raise ValueError("no")
-        return "done"
+        return self.answer()
 
-    class Async:
-        def __init__(self, agent_id: str) -> None: ...
 
-        process = staticmethod(handle)
-
-    class Plain:
-        def __init__(self, agent_id: str) -> None: ...
-
-        process = staticmethod(handle_plainly)
-
-    with AgentHarness(Plain if colour == "plain" else Async) as harness:
+@pytest.mark.parametrize("kind", [Leaver, PlainLeaver])
+@pytest.mark.parametrize("end", ["drain", "stop", "crash", "wait"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_message_that_is_handled_again_without_steps_ends_its_execution(
+    kind: type[Leaver], end: str, *, fails: bool
+) -> None:
+    """However the first handling came to its end: nothing stays unfinished in the list of executions."""
+    with AgentHarness(kind, config={"waits": end == "wait", "fails": fails}) as harness:
         harness.send("m", message_id="m-1")
         harness.advance(1)
         assert len(RAN) == 1
@@ -302,8 +305,8 @@ def test_a_message_that_is_handled_again_without_steps_ends_its_execution(colour
             harness.restart()
         harness.advance(2)
         ended = [one for one in harness.all_events if one.type in {"execution.completed", "execution.failed"}]
-        kind = "execution.failed" if answer == "letter" else "execution.completed"
-        assert [(one.type, one.payload["execution"]) for one in ended] == [(kind, "msg:m-1")]
+        told = "execution.failed" if fails else "execution.completed"
+        assert [(one.type, one.payload["execution"]) for one in ended] == [(told, "msg:m-1")]
         assert harness._bench.record.executions == 0
         assert len(RAN) == 1
 

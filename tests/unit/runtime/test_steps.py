@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from ares_celery.agents.secrets import SECRETS, StoredPlace
 from ares_celery.agents.steps import step
@@ -276,6 +277,7 @@ class Leaver:
 class PlainLeaver(Leaver):
     """The same, plain."""
 
+    @override
     def process(self, ctx: Any, message: Any) -> str:  # type: ignore[override]
         if ctx.incarnation == 1:
             ctx.step("a", plain, message)

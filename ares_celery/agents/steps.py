@@ -302,7 +302,12 @@ class StepCaller(Protocol):
 
 
 class SyncStepCaller(Protocol):
-    """``ctx.step`` of a plain agent: see :class:`StepCaller`. An async function runs on this process's event loop."""
+    """``ctx.step`` of a plain agent: see :class:`StepCaller`. An async function runs on this process's event loop.
+
+    Steps may be made on threads that the agent begins. While it is in a block or in a message, such a thread needs the
+    context of the code that begins it, ``pool.submit(contextvars.copy_context().run, work)``: else nobody could tell
+    whether the step belongs there, and it is refused with StepThreadError.
+    """
 
     @overload
     def __call__(

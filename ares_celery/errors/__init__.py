@@ -76,6 +76,7 @@ from ares_celery.errors.steps import (
     StepOutcomeUnknownError,
     StepResultTooLargeError,
     StepSignatureError,
+    StepThreadError,
     StepTimeoutError,
 )
 from ares_celery.errors.store import (
@@ -177,6 +178,7 @@ __all__ = [
     "StepResultTooLargeError",
     "StepSettledError",
     "StepSignatureError",
+    "StepThreadError",
     "StepTimeoutError",
     "StepsUnsettledError",
     "StopSignal",

@@ -14,6 +14,7 @@ __all__ = [
     "StepOutcomeUnknownError",
     "StepResultTooLargeError",
     "StepSignatureError",
+    "StepThreadError",
     "StepTimeoutError",
 ]
 
@@ -67,6 +68,17 @@ class StepTimeoutError(AresError, TimeoutError):
 
     code = "step_timeout"
     template = "step {step!r} of execution {execution!r} of agent {agent_id!r} did not return within {timeout} s"
+
+
+class StepThreadError(AresError, RuntimeError):
+    """A step was made on a thread that does not say to which execution it belongs; it did not run."""
+
+    code = "step_thread"
+    template = (
+        "step {step!r} of agent {agent_id!r} is made on a thread of its own while the agent is in {at}, and nobody can "
+        "tell whether it belongs there; give the thread the context of the code that begins it: "
+        "pool.submit(contextvars.copy_context().run, work)"
+    )
 
 
 class StepOutcomeUnknownError(AresError):

@@ -280,7 +280,7 @@ class AsyncContext(AsyncWaiting):
             try:
                 return await call()
             except StoreUnavailableError as error:
-                if self._incarnation.stopping_reason is not None:
+                if self._gives_up:
                     await self._refuse(StopSignal())
                 self.logger.warning("the store does not answer (%s); waiting", error)
                 await asyncio.sleep(OUTAGE_PAUSE)
@@ -290,7 +290,7 @@ class AsyncContext(AsyncWaiting):
             except VersionConflictError as error:
                 if not _rolled_back(error):
                     raise
-                self._incarnation.rolled_back = True
+                self._incarnation.roll_back(Version(int(error.fields["actual"])))
                 raise FencedSignal from error
 
     @override

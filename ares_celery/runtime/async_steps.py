@@ -224,11 +224,11 @@ class AsyncSteps(Steps):
         """Noted before, recorded after; cut off in between, a person has to look."""
         intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
         agent_id, fence, store = self._agent_id, self._fence, self._store
-        seen = self._incarnation.last_version
+        seen = self._incarnation.newest_version
         begun: Begun = await self._waits.persist(
             lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op, expected=seen)
         )
-        self._noted(begun)
+        self._noted(begun, intent)
         if begun.record is not None:
             return begun.record
         try:
@@ -299,7 +299,7 @@ class AsyncSteps(Steps):
 
     async def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
         op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
-        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.last_version
+        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.newest_version
         recorded: Recorded = await self._waits.persist(
             lambda: store.record_step(
                 agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took, expected=seen

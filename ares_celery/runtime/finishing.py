@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ares_celery.clock import Clock
 from ares_celery.errors import (
     AgentFailedError,
     AresError,
@@ -25,6 +26,7 @@ from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.budgets import tell_tree
 from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.ends import WAIT, Completed, Crash, End, Fenced, Parked, Waits, Yielded, agent_failed
+from ares_celery.runtime.forgotten import note_forgotten
 from ares_celery.runtime.incarnation import Incarnation, facts_of
 from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
 from ares_celery.runtime.unsettled import parked_instead
@@ -43,6 +45,7 @@ class Finishing:
 
     _store: Store
     _committer: Committer
+    _clock: Clock
 
     def _park(self, incarnation: Incarnation, end: Parked, found: Sequence[Finding] = ()) -> Outcome:
         """Leaves an agent to a person; whatever is wrong stays as it is."""
@@ -81,6 +84,7 @@ class Finishing:
                 return self._commit(incarnation, wait if isinstance(end, Waits) else release)
             case Fenced():
                 if incarnation.rolled_back:
+                    note_forgotten(self._store, incarnation, self._clock)
                     return self._commit(incarnation, Release(fence=fence, reason="store rolled back", rolled_back=True))
                 return Noop("fenced")
             case Crash(error, cause):

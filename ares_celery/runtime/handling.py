@@ -50,9 +50,11 @@ def handling(incarnation: Incarnation, message: InboxMessage) -> Generator[None]
     """Whatever the block calls, and tasks that begin in it, handles this message, and none of the steps around it."""
     token = _current.set(_Handling(incarnation, message.message_id))
     outside = SCOPE.set(None)
+    incarnation.at_hand += 1
     try:
         yield
     finally:
+        incarnation.at_hand -= 1
         SCOPE.reset(outside)
         _current.reset(token)
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ares_celery.agents.context import StoppingReason
 from ares_celery.clock import to_datetime
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request
 from ares_celery.model.command import Finding
+from ares_celery.model.step import StepIntent
 from ares_celery.model.waits import Waiting
 from ares_celery.runtime.family import Family
 from ares_celery.runtime.ports import EventListener, RecoveryJudge
 from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 
 __all__ = ["Completion", "HostedSet", "Incarnation", "Parked", "facts_of"]
+
+#: Intents that are remembered: more than an agent notes in what a crash of the store may take.
+_MOST_BEGUN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Incarnation:
         "_stop_asked",
         "_wake",
         "agent_id",
+        "at_hand",
+        "begun_never",
         "clock_steps",
         "completion",
         "doing",
@@ -63,6 +70,7 @@ class Incarnation:
         "fence",
         "inbox_hint",
         "judge",
+        "kept_version",
         "last_version",
         "listener",
         "no_never_after",
@@ -78,6 +86,7 @@ class Incarnation:
         "stopping_reason",
         "suspended",
         "task_id",
+        "told_version",
         "unsettled",
         "waits",
     )
@@ -101,6 +110,8 @@ class Incarnation:
         self.signal = record.signal
         #: Last version of the stream that this incarnation has seen, applied or skipped.
         self.last_version: Version = record.version
+        #: Of the newest event that the store has written along with something else, whatever lies before it.
+        self.told_version: Version = record.version
         self.stopping_reason: StoppingReason | None = None
         #: The agent's code has seen that it should stop: its return is a yield.
         self.observed = False
@@ -113,6 +124,8 @@ class Incarnation:
         self.released = False
         #: Messages may wait in the inbox; set at the start, as nobody tells what came before.
         self.inbox_hint = True
+        #: Messages that its code handles now.
+        self.at_hand = 0
         #: Set while the store is away: context calls wait.
         self.suspended = False
         self.progress_at = 0.0
@@ -124,8 +137,12 @@ class Incarnation:
         self.no_never_after: float | None = None
         #: Such steps that this incarnation has begun, and whose outcome nobody knows: a person has to settle them.
         self.unsettled: list[str] = []
+        #: The newest ones that it has begun, with the versions of the events that tell it; None: not known.
+        self.begun_never: deque[tuple[Version | None, StepIntent]] = deque(maxlen=_MOST_BEGUN)
         #: The store came back older than what this incarnation has seen: it must begin again from what is there.
         self.rolled_back = False
+        #: The version that it came back with.
+        self.kept_version = Version(0)
         #: What it waits for without its slot; its code is over then.
         self.waits: Waiting | None = None
         #: How often the clock of the store was seen to step.
@@ -145,6 +162,11 @@ class Incarnation:
     def fenced(self) -> bool:
         """The incarnation is over: nothing more may be written."""
         return self.stopping_reason == "fenced"
+
+    @property
+    def newest_version(self) -> Version:
+        """The stream has at least this version, unless the store came back older."""
+        return max(self.last_version, self.told_version)
 
     @property
     def is_ending(self) -> bool:
@@ -216,6 +238,11 @@ class Incarnation:
         if self.parking is None:
             self.parking = parked
         self.ask("stop")
+
+    def roll_back(self, kept: Version) -> None:
+        """The store was found to be older than what this incarnation has seen; the first finding counts."""
+        if not self.rolled_back:
+            self.rolled_back, self.kept_version = True, kept
 
     def suspend(self, *, suspended: bool) -> None:
         """Context calls wait while the lease cannot be renewed."""

@@ -28,10 +28,11 @@ from ares_celery.errors import (
     StepRejectedError,
     StepResultTooLargeError,
     StepSignatureError,
+    StepThreadError,
     UnserialisableError,
 )
 from ares_celery.ids import Version, check_execution_id, check_step_id
-from ares_celery.model.step import StepRecord
+from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import StepHooks
@@ -56,6 +57,7 @@ _HOPELESS: Final = (
     StepRejectedError,
     StepResultTooLargeError,
     StepSignatureError,
+    StepThreadError,
 )
 #: What the store refuses of a result.
 UNRECORDABLE: Final = (SecretsHookError, StepLimitError, StepResultTooLargeError, UnserialisableError)
@@ -330,8 +332,10 @@ class Steps:
         work.opening.keep(record, work.path, is_inner=work.is_inner)
         return record
 
-    def _noted(self, begun: Begun) -> None:
-        """The store has the intent."""
+    def _noted(self, begun: Begun, intent: StepIntent) -> None:
+        """The store has the intent, or the step's record."""
+        if begun.record is None:
+            self._incarnation.begun_never.append((begun.version, intent))
         if begun.version is not None:
             self._note_version(begun.version)
 

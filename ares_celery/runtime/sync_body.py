@@ -33,6 +33,7 @@ from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.step_scope import HERE
 from ares_celery.runtime.stop_patience import StopPatience
 from ares_celery.runtime.sync_context import SyncContext
 from ares_celery.runtime.sync_serving import SyncServing
@@ -102,6 +103,13 @@ class SyncBody:
         """Runs the agent to its end in the calling thread."""
         self._incarnation.on_change(self._ctx.wake, self._on_stop)
         self._incarnation.on_mail(self._serving.take_hint)
+        here = HERE.set(self._incarnation)
+        try:
+            return self._to_its_end()
+        finally:
+            HERE.reset(here)
+
+    def _to_its_end(self) -> End:
         end = self._live()
         if not isinstance(end, (Fenced, Crash)):
             end = self._orderly_end(end)

@@ -63,6 +63,8 @@ class SyncContext(SyncWaiting):
         self._hand_over = hand_over
         self._woken = threading.Event()
         self._emitting = False
+        # An agent may emit from threads of its own: what is stored in an order is applied in it, and once.
+        self._in_order = threading.RLock()
         self._called_at = clock.monotonic()
         self._waiting = False
         self._shared = shared
@@ -255,18 +257,19 @@ class SyncContext(SyncWaiting):
 
     def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
         self._alive()
-        op, before = self._next_op(), self._incarnation.last_version
-        fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
-        self._emitting = True
-        try:
-            stored = self._persist(lambda: self._store.append(agent_id, fence, events, op=op, expected=before))
-            if self._incarnation.listener is not None:
-                self._incarnation.listener.publish(stored)
-            if stored[0].version > before + 1:
-                self._apply_all(self._between(before, stored[0].version))
-            self._apply_all(stored)
-        finally:
-            self._emitting = False
+        with self._in_order:
+            op, before = self._next_op(), self._incarnation.last_version
+            fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
+            self._emitting = True
+            try:
+                stored = self._persist(lambda: self._store.append(agent_id, fence, events, op=op, expected=before))
+                if self._incarnation.listener is not None:
+                    self._incarnation.listener.publish(stored)
+                if stored[0].version > before + 1:
+                    self._apply_all(self._between(before, stored[0].version))
+                self._apply_all(stored)
+            finally:
+                self._emitting = False
         return stored
 
     def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
@@ -297,7 +300,7 @@ class SyncContext(SyncWaiting):
             try:
                 return call()
             except StoreUnavailableError as error:
-                if self._incarnation.stopping_reason is not None:
+                if self._gives_up:
                     self._refuse(StopSignal())
                 self.logger.warning("the store does not answer (%s); waiting", error)
                 self._woken.clear()
@@ -308,7 +311,7 @@ class SyncContext(SyncWaiting):
             except VersionConflictError as error:
                 if not error.fields.get("rolled_back"):
                     raise
-                self._incarnation.rolled_back = True
+                self._incarnation.roll_back(Version(int(error.fields["actual"])))
                 raise FencedSignal from error
 
     @override

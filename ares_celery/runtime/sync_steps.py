@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextvars import Token
 from dataclasses import dataclass
@@ -9,14 +10,17 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from typing_extensions import override
+
 from ares_celery.agents.steps import StepOptions
 from ares_celery.agents.tools import Tool
+from ares_celery.errors import StepThreadError
 from ares_celery.ids import Version
 from ares_celery.model.event import NewEvent
-from ares_celery.model.step import StepRecord, function_identity
+from ares_celery.model.step import StepIntent, StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import ThreadCaller
-from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
+from ares_celery.runtime.step_scope import HERE, MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
 from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
 from ares_celery.store.base import Store
@@ -57,6 +61,9 @@ class SyncSteps(Steps):
         self._calls = calls
         self._store = store
         self._waits = waits
+        # Steps may run side by side, in threads that the agent has begun: what is known of them, one at a time changes.
+        self._entering = threading.RLock()
+        self._knowing = threading.RLock()
         self.gate: Callable[[], None] | None = None
         self.interrupter: Callable[[StepCall], None] | None = None
 
@@ -64,7 +71,8 @@ class SyncSteps(Steps):
 
     def enter(self, execution_id: object) -> Opening:
         """Opens an execution that the agent's code names."""
-        return self._open(self._check_own(execution_id))
+        with self._entering:
+            return self._open(self._check_own(execution_id))
 
     def leave(self, opening: Opening, error: BaseException | None) -> None:
         """Ends it: done, or to be gone on with. A signal or a cancellation leaves it to the next incarnation."""
@@ -100,7 +108,17 @@ class SyncSteps(Steps):
         known = self._openings.get(execution_id)
         if known is not None:
             return known
-        return self._open(execution_id)
+        with self._entering:
+            return self._openings.get(execution_id) or self._open(execution_id)
+
+    def _demand_place(self, scope: Scope | None, step_id: object) -> None:
+        """A thread that carries no context says nothing of the block or message that its step belongs to."""
+        if scope is not None or HERE.get() is self._incarnation:
+            return
+        entered = next((name for name in tuple(self._openings) if name != MAIN), "")
+        if entered or self._incarnation.at_hand:
+            at = f"execution {entered!r}" if entered else "a message"
+            raise StepThreadError(agent_id=self._agent_id, step=str(step_id), at=at)
 
     def _open(self, execution_id: str) -> Opening:
         op, agent_id, fence, store = self._next_op(), self._agent_id, self._fence, self._store
@@ -129,7 +147,10 @@ class SyncSteps(Steps):
         self._demand_function(step_id, function)
         work = Work(function, name=name or function_identity(function), args=args, kwargs=kwargs, options=options)
         scope = self._scope()
-        self._place_step(work, scope, self._now(scope), step_id)
+        self._demand_place(scope, step_id)
+        opening = self._now(scope)
+        with self._knowing:
+            self._place_step(work, scope, opening, step_id)
         return self._used(work)
 
     def call_tool(
@@ -139,7 +160,10 @@ class SyncSteps(Steps):
         digest = "" if step_id else digest_of_call(tool, args, kwargs)
         work = Work(tool.function, name=f"tool:{tool.name}", args=args, kwargs=kwargs, options=options, tool=tool.name)
         scope = self._scope()
-        self._place_call(work, scope, self._now(scope), step_id, digest)
+        self._demand_place(scope, step_id or work.name)
+        opening = self._now(scope)
+        with self._knowing:
+            self._place_call(work, scope, opening, step_id, digest)
         return self._used(work)
 
     def _used(self, work: Work) -> Any:  # noqa: ANN401 - whatever was recorded
@@ -186,8 +210,43 @@ class SyncSteps(Steps):
             else:
                 return self._succeeded(work, value, attempt)
             self._waits.pause(self._wait_after(attempt))
-            work.opening.retry(work.path)
+            with self._knowing:
+                work.opening.retry(work.path)
             attempt += 1
+
+    # -- what threads share -------------------------------------------------------------------------------------------
+
+    @override
+    def _free(self, work: Work) -> None:
+        with self._knowing:
+            super()._free(work)
+
+    @override
+    def _begin(self, work: Work) -> None:
+        with self._knowing:
+            super()._begin(work)
+
+    @override
+    def _end(self, work: Work) -> None:
+        with self._knowing:
+            super()._end(work)
+
+    @override
+    def _settled(self, work: Work, recorded: Recorded) -> StepRecord:
+        with self._knowing:
+            return super()._settled(work, recorded)
+
+    @override
+    def _noted(self, begun: Begun, intent: StepIntent) -> None:
+        with self._knowing:
+            super()._noted(begun, intent)
+
+    @override
+    def _lose(self, work: Work) -> None:
+        with self._knowing:
+            super()._lose(work)
+
+    # -- its tries ----------------------------------------------------------------------------------------------------
 
     def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
         record = self._kept(work, value, attempts)
@@ -222,11 +281,11 @@ class SyncSteps(Steps):
         """Noted before, recorded after; cut off in between, a person has to look."""
         intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
         agent_id, fence, store = self._agent_id, self._fence, self._store
-        seen = self._incarnation.last_version
+        seen = self._incarnation.newest_version
         begun: Begun = self._waits.persist(
             lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op, expected=seen)
         )
-        self._noted(begun)
+        self._noted(begun, intent)
         if begun.record is not None:
             return begun.record
         try:
@@ -297,7 +356,7 @@ class SyncSteps(Steps):
 
     def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
         op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
-        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.last_version
+        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.newest_version
         recorded: Recorded = self._waits.persist(
             lambda: store.record_step(
                 agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took, expected=seen

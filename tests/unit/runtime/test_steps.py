@@ -30,6 +30,7 @@ from ares_celery.errors import (
     StepResultTooLargeError,
     StepSignatureError,
     StepTimeoutError,
+    StoreUnavailableError,
     ToolError,
     UnserialisableError,
 )
@@ -851,3 +852,63 @@ def test_nothing_is_tried_again_by_an_agent_that_is_asked_to_end() -> None:
         harness.advance(1)
         (failed,) = [event.payload for event in harness.all_events if event.type == "step.failed"]
         assert failed["will_retry"] is False
+
+
+class _Flaky:
+    """A store that once does not answer; the write may have come through."""
+
+    def __init__(self, store: Any, *, arrives: bool) -> None:
+        self._store, self._arrives, self.lost = store, arrives, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def record_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self.lost:
+            return self._store.record_step(*args, **kwargs)
+        self.lost += 1
+        written = self._store.record_step(*args, **kwargs) if self._arrives else None
+        error = StoreUnavailableError(url="nowhere", problem="the answer was lost")
+
+        async def answer() -> None:
+            if written is not None:
+                await written
+            raise error
+
+        if asyncio.iscoroutine(written) or not hasattr(self._store, "close"):
+            return answer()
+        raise error
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("colour", ["async", "plain"])
+def test_an_outcome_is_recorded_although_the_agent_ends_and_the_store_stumbles(colour: str, arrives: bool) -> None:  # noqa: FBT001
+    """A stop or a drain waits for such a step anyway: one answer that is lost costs no person's time."""
+
+    def about_to(ctx: Any) -> Any:
+        ctx.steps._store = _Flaky(ctx.steps._store, arrives=arrives)
+        ctx._incarnation.ask("stop")
+        RAN.append("paid")
+        return "paid"
+
+    class Async:
+        def __init__(self, agent_id: str) -> None:
+            self.agent_id = agent_id
+
+        async def start(self, ctx: Any) -> Any:
+            got = await ctx.step.with_options(replay="never")("pay", about_to, ctx)
+            assert ctx.steps._store.lost == 1
+            return got
+
+    class Plain:
+        def __init__(self, agent_id: str) -> None:
+            self.agent_id = agent_id
+
+        def start(self, ctx: Any) -> Any:
+            got = ctx.step.with_options(replay="never")("pay", about_to, ctx)
+            assert ctx.steps._store.lost == 1
+            return got
+
+    with AgentHarness(Async if colour == "async" else Plain) as harness:
+        assert completed(harness) == "paid"
+        assert (RAN, harness.steps(), harness.info.intents) == (["paid"], {"pay": "paid"}, 0)

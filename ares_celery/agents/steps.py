@@ -270,7 +270,7 @@ class StepCaller(Protocol):
         When it returns, the store has the result, as plain JSON; what is returned is that very value, in the first life
         as in later ones. An id that was recorded is not run again: its result is returned. A plain function runs on a
         thread of its own. What the function raises is raised here, and nothing is recorded of it, unless it is a
-        ``never`` one.
+        ``never`` one: its failure is recorded, and raised as StepFailedError.
 
         Args:
             step_id: Unique in its execution; steps that run inside of another one have its id in front.
@@ -281,10 +281,11 @@ class StepCaller(Protocol):
         Raises:
             StepIdReusedError, InvalidStepIdError: The id was used already, or is none.
             StepChangedError: Another function recorded it; nothing was run. Uncaught, it parks the agent.
-            StepFailedError: A ``never`` one has failed in an earlier life.
+            StepFailedError: A ``never`` one has failed, now (``__cause__`` is what it raised) or in an earlier life.
             StepTimeoutError: It did not return in time; the agent parks if it is a ``never`` one: a person has to look.
             StepSignatureError: A keyed function without the parameter ``idempotency_key``; nothing was run.
-            StepResultTooLargeError, UnserialisableError, StepLimitError: The result cannot be recorded.
+            StepResultTooLargeError, UnserialisableError, StepLimitError: The result cannot be recorded. Uncaught, it
+                parks the agent; of a ``never`` one it does in any case: a person says what came of it.
             ExecutionStateError: The execution is finished, and the step is new.
         """
         ...

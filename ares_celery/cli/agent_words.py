@@ -105,7 +105,7 @@ def _after_the_stop(info: AgentInfo) -> str:
             return ""
 
 
-def _parked(info: AgentInfo) -> str:
+def _parked(info: AgentInfo) -> str:  # noqa: PLR0911 - one sentence a cause
     cause = f" ({info.cause})" if info.cause else ""
     if info.cause == "integrity":
         return (
@@ -128,5 +128,10 @@ def _parked(info: AgentInfo) -> str:
         return (
             f"{cause} and stays so: `ares agents show {info.id}` tells who did not allow which step; "
             f"`ares agents unpark {info.id}` has the question asked again"
+        )
+    if info.cause == "step_result":
+        return (
+            f"{cause} and stays so: `ares agents show {info.id}` tells which step gave what cannot be recorded; deploy "
+            f"one whose result can be, then `ares agents restart {info.id}`"
         )
     return f"{cause} and stays so until `ares agents restart {info.id}`"

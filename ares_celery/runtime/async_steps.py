@@ -192,7 +192,11 @@ class AsyncSteps(Steps):
             attempt += 1
 
     async def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
-        record = await self._kept(work, value, attempts)
+        try:
+            record = await self._kept(work, value, attempts)
+        except UNRECORDABLE as error:
+            self._note_unrecorded(work, error)
+            raise
         if attempts > 1:
             await self._waits.say(self._words.said_recovered(work, attempts))
         return record
@@ -243,14 +247,14 @@ class AsyncSteps(Steps):
         try:
             value = await self._attempt(work, 1)
         except BaseException as error:
-            if is_outcome(error) and not work.is_late and not work.opening.has_lost(work.path):
-                await self._record(work, self._words.record_of_error(work, error), closes_intent=True)
-            raise
+            if not is_outcome(error) or work.is_late or work.opening.has_lost(work.path):
+                raise
+            record = await self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+            raise self._words.failed(work, record.error or {}) from error
         try:
             return await self._kept(work, value, 1, closes_intent=True)
-        except UNRECORDABLE as error:
-            # It has run: that its result cannot be kept is what is known of it from now on.
-            await self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+        except Exception as error:
+            self._note_returned(work, error)
             raise
 
     async def _attempt(self, work: Work, attempt: int) -> Any:  # noqa: ANN401 - whatever is returned

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from ares_celery.errors import AgentFailedError, AgentSignal, StepChangedError, StepRejectedError
+from ares_celery.errors import AgentFailedError, AgentSignal, AresError, StepChangedError, StepRejectedError
 from ares_celery.errors.wording import message_of, place_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
@@ -28,13 +28,15 @@ __all__ = [
     "crash",
     "failure_reply",
     "park_if_changed",
+    "parked_by",
     "verdict_on_return",
     "verdict_on_signal",
 ]
 
-E = TypeVar("E", bound=BaseException)
 #: Why an incarnation ended that gave its slot back.
 WAIT = "wait"
+#: Why agents are parked: another function recorded a step, a person said no, one made what cannot be recorded.
+_STEP_CHANGED, _STEP_REJECTED, _STEP_RESULT = "step_changed", "step_rejected", "step_result"
 #: A traceback longer than this says nothing more, and every event with it would be refused.
 _LONGEST_TRACEBACK = 8_000
 
@@ -92,23 +94,21 @@ def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
 
 
 def crash(agent_id: str, error: BaseException) -> Crash | Parked:
-    """The end by an exception, with whose fault it is; where only a person can bring the agent on, it is parked."""
-    changed = _found(error, StepChangedError)
-    if changed is not None:
-        return Parked("step_changed", str(changed))
-    rejected = _found(error, StepRejectedError)
-    if rejected is not None:
-        return Parked("step_rejected", str(rejected), rejected=str(rejected.fields.get("question") or ""))
-    return Crash(agent_failed(agent_id, error), cause_of(error))
+    """The end by an exception, with whose fault it is; where the next life would end alike, a person looks."""
+    return parked_by(error) or Crash(agent_failed(agent_id, error), cause_of(error))
 
 
-def _found(error: BaseException, kind: type[E]) -> E | None:
-    """The error itself if it is one of this kind, or the first in its group that is."""
-    if isinstance(error, kind):
-        return error
+def parked_by(error: BaseException) -> Parked | None:
+    """The end by which a person is asked, if the error, or one in its group, is such that restarts do not help."""
     if isinstance(error, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        return next((found for one in members if (found := _found(one, kind)) is not None), None)
+        return next((found for one in members if (found := parked_by(one)) is not None), None)
+    if isinstance(error, StepChangedError):
+        return Parked(_STEP_CHANGED, str(error))
+    if isinstance(error, StepRejectedError):
+        return Parked(_STEP_REJECTED, str(error), rejected=str(error.fields.get("question") or ""))
+    if isinstance(error, AresError) and error.fields.get("unrecorded"):
+        return Parked(_STEP_RESULT, str(error))
     return None
 
 
@@ -158,10 +158,11 @@ def park_if_changed(error: BaseException) -> None:
     """A message is not answered where the code no longer fits what its steps did: it is handled again, by other code.
 
     That a person did not allow a step is an answer like any other failure: who has sent the message wants to know it.
+    So is a result that cannot be recorded: one odd message must not stop the agent.
 
     Raises:
         ParkSignal: The error is such a one.
     """
-    changed = _found(error, StepChangedError)
-    if changed is not None:
-        raise ParkSignal("step_changed", str(changed)) from error
+    parked = parked_by(error)
+    if parked is not None and parked.cause == _STEP_CHANGED:
+        raise ParkSignal(parked.cause, parked.reason) from error

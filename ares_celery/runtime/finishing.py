@@ -69,7 +69,8 @@ class Finishing:
         try:
             return self._finish_as(incarnation, end)
         except StepsUnsettledError:
-            return self._park(incarnation, parked_instead(self._store.checkpoints, incarnation.agent_id, end))
+            agent_id, returned = incarnation.agent_id, incarnation.unsettled
+            return self._park(incarnation, parked_instead(self._store.checkpoints, agent_id, end, returned))
 
     def _finish_as(self, incarnation: Incarnation, end: End) -> Outcome:
         fence = incarnation.fence

@@ -135,10 +135,11 @@ class Incarnation:
         self.open_never = 0
         #: When, monotonic, its code's time to end is over: then no step begins that must not be cut off.
         self.no_never_after: float | None = None
-        #: Such steps that this incarnation has begun, and whose outcome nobody knows: a person has to settle them.
-        self.unsettled: list[str] = []
         #: The newest ones that it has begun, with the versions of the events that tell it; None: not known.
         self.begun_never: deque[tuple[Version | None, StepIntent]] = deque(maxlen=_MOST_BEGUN)
+        #: Such steps that this incarnation has begun, by execution and path, and whose outcome nobody knows: a person
+        #: has to settle them. With why, of one that returned what cannot be recorded.
+        self.unsettled: dict[tuple[str, str], str] = {}
         #: The store came back older than what this incarnation has seen: it must begin again from what is there.
         self.rolled_back = False
         #: The version that it came back with.

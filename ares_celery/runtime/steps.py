@@ -15,6 +15,7 @@ from ares_celery.agents.secrets import SECRETS
 from ares_celery.agents.steps import DEFAULTS, KEY, UNSET, Replay, StepOptions, Unset, options_of, takes_key
 from ares_celery.clock import Clock
 from ares_celery.errors import (
+    AresError,
     BudgetExceededError,
     ExecutionStateError,
     InvalidExecutionIdError,
@@ -31,6 +32,7 @@ from ares_celery.errors import (
     StepThreadError,
     UnserialisableError,
 )
+from ares_celery.errors.wording import message_of
 from ares_celery.ids import Version, check_execution_id, check_step_id
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.runtime.handling import current_message
@@ -38,7 +40,7 @@ from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.step_scope import MAIN, MESSAGE, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_words import StepWords
-from ares_celery.runtime.step_work import Work
+from ares_celery.runtime.step_work import LONGEST_MESSAGE, Work
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
 __all__ = ["UNRECORDABLE", "StepCallers", "StepParts", "Steps", "merged_options", "reset_scope"]
@@ -342,8 +344,17 @@ class Steps:
     def _lose(self, work: Work) -> None:
         """It was begun, must not run twice, and nobody knows what it did: this incarnation ends, a person decides."""
         work.opening.lose(work.path)
-        self._incarnation.unsettled.append(f"{work.opening.id}: {work.path}")
+        self._incarnation.unsettled.setdefault((work.opening.id, work.path), "")
         self._incarnation.ask("stop")
+
+    def _note_returned(self, work: Work, error: Exception) -> None:
+        """It has run, and no record of it can be made: whoever is asked what came of it is told that much."""
+        self._incarnation.unsettled[(work.opening.id, work.path)] = message_of(error)[:LONGEST_MESSAGE]
+
+    @staticmethod
+    def _note_unrecorded(work: Work, error: AresError) -> None:
+        """It may run again, and would each time for nothing: uncaught, the error parks the agent."""
+        error.fields["unrecorded"] = work.path
 
 
 class StepCallers(Generic[S]):

@@ -249,7 +249,11 @@ class SyncSteps(Steps):
     # -- its tries ----------------------------------------------------------------------------------------------------
 
     def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
-        record = self._kept(work, value, attempts)
+        try:
+            record = self._kept(work, value, attempts)
+        except UNRECORDABLE as error:
+            self._note_unrecorded(work, error)
+            raise
         if attempts > 1:
             self._waits.say(self._words.said_recovered(work, attempts))
         return record
@@ -300,15 +304,16 @@ class SyncSteps(Steps):
         try:
             value = self._attempt(work, 1)
         except BaseException as error:
-            if is_outcome(error) and not work.is_late and not work.opening.has_lost(work.path):
-                self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+            if not is_outcome(error) or work.is_late or work.opening.has_lost(work.path):
+                self._tell_hooks(work)
+                raise
+            record = self._record(work, self._words.record_of_error(work, error), closes_intent=True)
             self._tell_hooks(work)
-            raise
+            raise self._words.failed(work, record.error or {}) from error
         try:
             return self._kept(work, value, 1, closes_intent=True)
-        except UNRECORDABLE as error:
-            # It has run: that its result cannot be kept is what is known of it from now on.
-            self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+        except Exception as error:
+            self._note_returned(work, error)
             raise
 
     def _attempt(self, work: Work, attempt: int) -> Any:  # noqa: ANN401 - whatever is returned

@@ -68,7 +68,9 @@ class AsyncContext(AsyncWaiting):
     @cached_property
     def steps(self) -> AsyncSteps:
         """The steps of this incarnation."""
-        waits = AsyncStepWaits(self._persist, self._alive, self._emit, self._wait_to_retry, self._tell_stored)
+        waits = AsyncStepWaits(
+            self._persist, self._alive, self._emit, self._emit_by, self._wait_to_retry, self._tell_stored
+        )
         steps = AsyncSteps(self._step_parts(self._meter.steps_are), self._store, waits)
         steps.gate = self._meter.check
         steps.interrupter = self._demand_word
@@ -134,9 +136,11 @@ class AsyncContext(AsyncWaiting):
         /,
         *,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Event:
-        """Stores an event, then applies it; returns when both are done."""
-        return (await self._emit(self._new_events([(type, payload)], metadata)))[0]
+        step: str | None = None,
+    ) -> Any:  # noqa: ANN401 - the event, or None: see the protocol
+        """Stores an event, then applies it; returns when both are done. With ``step`` once in its execution."""
+        made = self._new_events([(type, payload)], metadata)
+        return (await self._emit(made))[0] if step is None else await self.steps.emit(step, made[0])
 
     async def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""
@@ -234,25 +238,32 @@ class AsyncContext(AsyncWaiting):
             await self._emit([event])
 
     async def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
+        op, fence, agent_id = self._next_op(), self._incarnation.fence, self._incarnation.agent_id
+        return await self._emit_by(lambda seen: self._store.append(agent_id, fence, events, op=op, expected=seen))
+
+    async def _emit_by(self, write: Callable[[Version], Awaitable[tuple[Event, ...]]]) -> tuple[Event, ...]:
+        """Has events stored and applies them, those of others that came meanwhile first; one after the other.
+
+        Args:
+            write: Stores them, given the version that this incarnation has seen. What it gives is empty where an
+                earlier try has stored them: then all that is new is read.
+        """
         await self._alive()
         async with self._emitting:
-            op, before = self._next_op(), self._incarnation.last_version
-            fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
-
-            def append() -> Awaitable[tuple[Event, ...]]:
-                return self._store.append(agent_id, fence, events, op=op, expected=before)
-
-            stored = await self._persist(append)
+            before = self._incarnation.last_version
+            stored = await self._persist(lambda: write(before)) or await self._between(before)
             if self._incarnation.listener is not None:
-                self._incarnation.listener.publish(stored)
-            if stored[0].version > before + 1:
+                # Those of others were told by whoever has stored them.
+                self._incarnation.listener.publish([event for event in stored if event.epoch == self.epoch])
+            if stored and stored[0].version > before + 1:
                 self._apply_all(await self._between(before, stored[0].version))
             self._apply_all(stored)
             return stored
 
-    async def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
+    async def _between(self, before: Version, first: Version | None = None) -> tuple[Event, ...]:
         """Events that others wrote meanwhile: they come first, as on replay."""
-        options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
+        until = 0 if first is None else first - 1
+        options = ReadOptions(from_version=before + 1, to_version=until, summaries=False)
         return await self._persist(lambda: self._store.read(self._incarnation.agent_id, options))
 
     async def _tell_stored(self, version: Version) -> None:

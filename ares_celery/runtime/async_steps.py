@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import Token
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any
+
+from msgspec import structs
 
 from ares_celery.agents.steps import StepOptions
 from ares_celery.agents.tools import Tool
 from ares_celery.background import start_detached
 from ares_celery.ids import Version
-from ares_celery.model.event import NewEvent
+from ares_celery.model.event import Event, NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import call_on_loop, on_thread
@@ -35,6 +37,7 @@ class AsyncStepWaits:
         persist: Repeats a call until the store answers or the incarnation is over.
         alive: Waits while suspended; raises FencedSignal once the incarnation is over.
         say: Stores events of the runtime's own.
+        emit_by: Has events of the agent stored, and applies them.
         pause: Waits so many seconds; raises StopSignal when the incarnation is asked to end.
         tell: Passes on the event of a version that the store has written, to those who listen in this process.
     """
@@ -42,6 +45,7 @@ class AsyncStepWaits:
     persist: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
     alive: Callable[[], Awaitable[None]]
     say: Callable[[list[NewEvent]], Awaitable[object]]
+    emit_by: Callable[[Callable[[Version], Awaitable[tuple[Event, ...]]]], Awaitable[tuple[Event, ...]]]
     pause: Callable[[float], Awaitable[None]]
     tell: Callable[[Version], Awaitable[None]]
 
@@ -135,6 +139,45 @@ class AsyncSteps(Steps):
         scope = self._scope()
         self._place_step(work, scope, await self._now(scope), step_id)
         return await self._used(work)
+
+    async def emit(self, step_id: str, event: NewEvent) -> Event | None:
+        """Stores an event of the agent together with the record of a step that did it; None: an earlier life has."""
+        work, scope = self._emitting(event), self._scope()
+        self._place_step(work, scope, await self._now(scope), step_id)
+        try:
+            record = work.opening.find(work.path)
+            if record is not None:
+                await self._demand_same(work, record)
+                self._value(work, record)
+                return None
+            self._check(work)
+            await self._waits.alive()
+            if self.gate is not None:
+                await self.gate()
+            return await self._emitted(work, event)
+        finally:
+            self._free(work)
+
+    async def _emitted(self, work: Work, event: NewEvent) -> Event | None:
+        record, op, opening_id = self._words.record_of(work, None, 1), self._next_op(), work.opening.id
+        agent_id, fence, store = self._agent_id, self._fence, self._store
+        # The same in every try.
+        named = structs.replace(event, id=op)
+        last: Recorded | None = None
+
+        async def write(seen: Version) -> tuple[Event, ...]:
+            nonlocal last
+            last = await store.record_step(agent_id, fence, opening_id, record, op=op, expected=seen, event=named)
+            return () if last.event is None else (last.event,)
+
+        stored = await self._waits.emit_by(write)
+        if last is not None:
+            self._settled(work, replace(last, version=None))
+            if last.event is not None:
+                return last.event
+        # An earlier try has stored it, and no other event of the agent's own came since.
+        epoch = self._incarnation.epoch
+        return next((one for one in stored if one.epoch == epoch and one.type == event.type), None)
 
     async def call_tool(
         self, tool: Tool, step_id: str, args: tuple[Any, ...], kwargs: dict[str, Any], options: StepOptions

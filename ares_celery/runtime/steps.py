@@ -34,6 +34,7 @@ from ares_celery.errors import (
 )
 from ares_celery.errors.wording import message_of
 from ares_celery.ids import Version, check_execution_id, check_step_id
+from ares_celery.model.event import NewEvent
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
@@ -202,6 +203,11 @@ class Steps:
             cure = "write await ctx.step('id', function, argument), without calling it"
             raise TypeError(f"step {step_id!r} is given a {type(function).__name__}, not a function: {cure}")
 
+    @staticmethod
+    def _emitting(event: NewEvent) -> Work:
+        """The step that stores an event; another type of event is another function."""
+        return Work(_nothing, name=f"emit:{event.type}", args=(), kwargs={}, options=DEFAULTS)
+
     def _place_step(self, work: Work, scope: Scope | None, opening: Opening, step_id: str) -> None:
         """It is the step that the agent's code names."""
         path = check_step_id(step_id)
@@ -355,6 +361,10 @@ class Steps:
     def _note_unrecorded(work: Work, error: AresError) -> None:
         """It may run again, and would each time for nothing: uncaught, the error parks the agent."""
         error.fields["unrecorded"] = work.path
+
+
+def _nothing() -> None:
+    """What runs in a step that only stores an event."""
 
 
 class StepCallers(Generic[S]):

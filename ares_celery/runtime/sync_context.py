@@ -72,7 +72,9 @@ class SyncContext(SyncWaiting):
     @cached_property
     def steps(self) -> SyncSteps:
         """The steps of this incarnation."""
-        waits = SyncStepWaits(self._persist, self._alive, self._emit, self._wait_to_retry, self._tell_stored)
+        waits = SyncStepWaits(
+            self._persist, self._alive, self._emit, self._emit_by, self._wait_to_retry, self._tell_stored
+        )
         steps = SyncSteps(self._step_parts(self._meter.steps_are), self._store, waits, lambda: self._access.calls)
         steps.gate = self._meter.check
         steps.interrupter = self._demand_word
@@ -144,9 +146,11 @@ class SyncContext(SyncWaiting):
         /,
         *,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Event:
-        """Stores an event, then applies it; returns when both are done."""
-        return self._emit(self._new_events([(type, payload)], metadata))[0]
+        step: str | None = None,
+    ) -> Any:  # noqa: ANN401 - the event, or None: see the protocol
+        """Stores an event, then applies it; returns when both are done. With ``step`` once in its execution."""
+        made = self._new_events([(type, payload)], metadata)
+        return self._emit(made)[0] if step is None else self.steps.emit(step, made[0])
 
     def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""
@@ -256,25 +260,36 @@ class SyncContext(SyncWaiting):
             self._emit([event])
 
     def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
+        op, fence, agent_id = self._next_op(), self._incarnation.fence, self._incarnation.agent_id
+        return self._emit_by(lambda seen: self._store.append(agent_id, fence, events, op=op, expected=seen))
+
+    def _emit_by(self, write: Callable[[Version], tuple[Event, ...]]) -> tuple[Event, ...]:
+        """Has events stored and applies them, those of others that came meanwhile first.
+
+        Args:
+            write: Stores them, given the version that this incarnation has seen. What it gives is empty where an
+                earlier try has stored them: then all that is new is read.
+        """
         self._alive()
         with self._in_order:
-            op, before = self._next_op(), self._incarnation.last_version
-            fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
+            before = self._incarnation.last_version
             self._emitting = True
             try:
-                stored = self._persist(lambda: self._store.append(agent_id, fence, events, op=op, expected=before))
+                stored = self._persist(lambda: write(before)) or self._between(before)
                 if self._incarnation.listener is not None:
-                    self._incarnation.listener.publish(stored)
-                if stored[0].version > before + 1:
+                    # Those of others were told by whoever has stored them.
+                    self._incarnation.listener.publish([event for event in stored if event.epoch == self.epoch])
+                if stored and stored[0].version > before + 1:
                     self._apply_all(self._between(before, stored[0].version))
                 self._apply_all(stored)
             finally:
                 self._emitting = False
         return stored
 
-    def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
+    def _between(self, before: Version, first: Version | None = None) -> tuple[Event, ...]:
         """Events that others wrote meanwhile: they come first, as on replay."""
-        options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
+        until = 0 if first is None else first - 1
+        options = ReadOptions(from_version=before + 1, to_version=until, summaries=False)
         return self._persist(lambda: self._store.events.read(self._incarnation.agent_id, options))
 
     def _tell_stored(self, version: Version) -> None:

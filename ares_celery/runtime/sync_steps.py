@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import Token
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any
 
+from msgspec import structs
 from typing_extensions import override
 
 from ares_celery.agents.steps import StepOptions
 from ares_celery.agents.tools import Tool
 from ares_celery.errors import StepThreadError
 from ares_celery.ids import Version
-from ares_celery.model.event import NewEvent
+from ares_celery.model.event import Event, NewEvent
 from ares_celery.model.step import StepIntent, StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import ThreadCaller
@@ -37,6 +38,7 @@ class SyncStepWaits:
         persist: Repeats a call until the store answers or the incarnation is over.
         alive: Waits while suspended; raises FencedSignal once the incarnation is over.
         say: Stores events of the runtime's own.
+        emit_by: Has events of the agent stored, and applies them.
         pause: Waits so many seconds; raises StopSignal when the incarnation is asked to end.
         tell: Passes on the event of a version that the store has written, to those who listen in this process.
     """
@@ -44,6 +46,7 @@ class SyncStepWaits:
     persist: Callable[[Callable[[], Any]], Any]
     alive: Callable[[], None]
     say: Callable[[list[NewEvent]], object]
+    emit_by: Callable[[Callable[[Version], tuple[Event, ...]]], tuple[Event, ...]]
     pause: Callable[[float], None]
     tell: Callable[[Version], None]
 
@@ -152,6 +155,48 @@ class SyncSteps(Steps):
         with self._knowing:
             self._place_step(work, scope, opening, step_id)
         return self._used(work)
+
+    def emit(self, step_id: str, event: NewEvent) -> Event | None:
+        """Stores an event of the agent together with the record of a step that did it; None: an earlier life has."""
+        work, scope = self._emitting(event), self._scope()
+        self._demand_place(scope, step_id)
+        opening = self._now(scope)
+        with self._knowing:
+            self._place_step(work, scope, opening, step_id)
+        try:
+            record = work.opening.find(work.path)
+            if record is not None:
+                self._demand_same(work, record)
+                self._value(work, record)
+                return None
+            self._check(work)
+            self._waits.alive()
+            if self.gate is not None:
+                self.gate()
+            return self._emitted(work, event)
+        finally:
+            self._free(work)
+
+    def _emitted(self, work: Work, event: NewEvent) -> Event | None:
+        record, op, opening_id = self._words.record_of(work, None, 1), self._next_op(), work.opening.id
+        agent_id, fence, store = self._agent_id, self._fence, self._store
+        # The same in every try.
+        named = structs.replace(event, id=op)
+        last: Recorded | None = None
+
+        def write(seen: Version) -> tuple[Event, ...]:
+            nonlocal last
+            last = store.record_step(agent_id, fence, opening_id, record, op=op, expected=seen, event=named)
+            return () if last.event is None else (last.event,)
+
+        stored = self._waits.emit_by(write)
+        if last is not None:
+            self._settled(work, replace(last, version=None))
+            if last.event is not None:
+                return last.event
+        # An earlier try has stored it, and no other event of the agent's own came since.
+        epoch = self._incarnation.epoch
+        return next((one for one in stored if one.epoch == epoch and one.type == event.type), None)
 
     def call_tool(
         self, tool: Tool, step_id: str, args: tuple[Any, ...], kwargs: dict[str, Any], options: StepOptions

@@ -260,15 +260,19 @@ class _ProcessStore(NamingStore):
         record: StepRecord,
         *,
         op: str,
+        event: NewEvent | None = None,
         **options: Any,  # noqa: ANN401 - those of the store
     ) -> Recorded:
         """Records a step; the test has a look before, and may end the process before it or after it."""
+        store = self._world.store
         kind = EventType.STEP_COMPLETED if record.error is None else EventType.STEP_FAILED
-        return self._trapped(
-            kind,
-            op,
-            lambda name: self._world.store.record_step(agent_id, fence, execution_id, record, op=name, **options),
-        )
+        written = kind if event is None else event.type
+
+        def write(name: str) -> Recorded:
+            own = None if event is None else msgspec.structs.replace(event, id=name)
+            return store.record_step(agent_id, fence, execution_id, record, op=name, event=own, **options)
+
+        return self._trapped(written, op, write)
 
     def record_intent(
         self,
@@ -287,7 +291,7 @@ class _ProcessStore(NamingStore):
             lambda name: self._world.store.record_intent(agent_id, fence, execution_id, intent, op=name, **options),
         )
 
-    def _trapped(self, kind: EventType, op: str, write: Callable[[str], T]) -> T:
+    def _trapped(self, kind: str, op: str, write: Callable[[str], T]) -> T:
         """Writes under an operation id that is the same in every run of a test."""
         world, process = self._world, self._process
         process.stage.park(world.clock.monotonic())

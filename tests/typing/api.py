@@ -79,6 +79,8 @@ class Typed:
 
     async def start(self, ctx: AgentContext) -> None:
         event: Event = await ctx.emit("began", {"limit": self.limit}, metadata={"trace": "t-1"})
+        told: Event | None = await ctx.emit("told", {"limit": self.limit}, step="tell")
+        assert told is None or told.version > event.version
         ctx.logger.info("version %s", event.version)
         while not ctx.stop_requested:
             await ctx.sleep(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ares_celery.ids import AgentId, Version, check_agent_id, check_execution_id, check_step_id
+from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Execution
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.store.redis import step_calls
@@ -19,7 +20,15 @@ __all__ = ["AsyncRedisStepStore", "RedisStepReader", "RedisStepStore"]
 
 
 def _record(  # noqa: PLR0913 - the parts of one write
-    bound: Bound, holder: Holder, record: StepRecord, *, op: str, closes_intent: bool, told: bool, took_ms: int
+    bound: Bound,
+    holder: Holder,
+    record: StepRecord,
+    *,
+    op: str,
+    closes_intent: bool,
+    told: bool,
+    took_ms: int,
+    event: NewEvent | None,
 ) -> Call[Recorded]:
     check_step_id(record.id)
     config = bound.config
@@ -30,6 +39,7 @@ def _record(  # noqa: PLR0913 - the parts of one write
         told=(told and config.step_events) or record.error is not None or record.replay == "never",
         took_ms=took_ms,
         limit=config.max_event_bytes,
+        event=event,
     )
     return step_calls.record_step(bound.keys, holder=holder, step=step, closes_intent=closes_intent)
 
@@ -82,6 +92,7 @@ class RedisStepStore(RedisStepReader):
         told: bool = True,
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
+        event: NewEvent | None = None,
     ) -> Recorded:
         """Records what a step came to; one round trip."""
         call = _record(
@@ -92,6 +103,7 @@ class RedisStepStore(RedisStepReader):
             closes_intent=closes_intent,
             told=told,
             took_ms=took_ms,
+            event=event,
         )
         return self._bound.client.run(call)
 
@@ -148,6 +160,7 @@ class AsyncRedisStepStore:
         told: bool = True,
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
+        event: NewEvent | None = None,
     ) -> Recorded:
         """Records what a step came to; one round trip."""
         call = _record(
@@ -158,6 +171,7 @@ class AsyncRedisStepStore:
             closes_intent=closes_intent,
             told=told,
             took_ms=took_ms,
+            event=event,
         )
         return await self._client.run(call)
 

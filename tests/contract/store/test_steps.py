@@ -15,6 +15,7 @@ import redis
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentNotFoundError,
+    EventTooLargeError,
     ExecutionStateError,
     FencedError,
     InvalidStepIdError,
@@ -29,6 +30,7 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.command import Die, MarkRunning
+from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Acquire, Create, Execution, ExecutionState, Fail, RetryPolicy, Save, Start
 from ares_celery.model.message import DeadReason
 from ares_celery.model.step import MOST_STEPS, StepIntent, StepRecord
@@ -209,6 +211,29 @@ def test_the_first_record_of_a_step_stands(store: RedisStore, steps: Steps) -> N
     assert (other.record, other.version, other.steps_spent, other.is_own) == (first.record, None, 1, False)
     assert store.events.stream_version(AGENT) == version
     assert store.checkpoints.steps(AGENT, "e1") == (first.record,)
+
+
+def test_an_event_of_the_agent_is_stored_with_the_record_or_not_at_all(store: RedisStore) -> None:
+    """It takes the place of the runtime's own, also where those are off; a repeat stores nothing."""
+    store.set_config({"step_events": False})
+    fence = run(store)
+    store.open_steps(AGENT, "e1", fence=fence, op="o")
+    event = NewEvent("refunded", {"amount": 5}, {"by": "ann"}, "event-1")
+    first = store.record_step(AGENT, fence, "e1", step("tell"), op="r", event=event)
+    assert first.event is not None
+    assert (first.event.id, first.event.version, first.event.payload) == ("event-1", first.version, {"amount": 5})
+    assert store.events.read(AGENT)[-1] == first.event
+    again = store.record_step(AGENT, fence, "e1", step("tell"), op="r", event=event)
+    assert (again.event, again.version, again.is_own) == (None, None, True)
+    version = store.events.stream_version(AGENT)
+    large = NewEvent("refunded", {"amount": "x" * (1 << 20)})
+    with pytest.raises(EventTooLargeError):
+        store.record_step(AGENT, fence, "e1", step("s2"), op="r2", event=large)
+    next_life(store)
+    with pytest.raises(FencedError):
+        store.record_step(AGENT, fence, "e1", step("s2"), op="r2", event=event)
+    assert [record.id for record in store.checkpoints.steps(AGENT, "e1")] == ["tell"]
+    assert [one.type for one in store.events.read(AGENT) if one.version >= version].count("refunded") == 1
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(backend: Backend) -> None:

@@ -125,8 +125,14 @@ class AsyncContext(AsyncWaiting):
         """The connection to an MCP server that this process shares."""
         return self._access.mcp(name)
 
+    @property
+    @override
+    def _is_busy(self) -> bool:
+        return self._emitting.locked() or self.steps.are_busy(self._waits)
+
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; called on the loop."""
+        self._news = object()
         self._woken.set()
 
     async def emit(

@@ -23,6 +23,7 @@ from ares_celery.runtime.calling import call_on_loop, on_thread
 from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
 from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
+from ares_celery.runtime.waits import Waits
 from ares_celery.store.base import AsyncIncarnationStore
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
@@ -50,6 +51,25 @@ class AsyncStepWaits:
     tell: Callable[[Version], Awaitable[None]]
 
 
+class Coming:
+    """Blocks in which steps are on their way to where they run."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> None:
+        """One more."""
+        self.count += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """It is there."""
+        self.count -= 1
+
+
 class AsyncSteps(Steps):
     """The steps of one incarnation, awaited.
 
@@ -63,8 +83,15 @@ class AsyncSteps(Steps):
         self._store = store
         self._waits = waits
         self._entering = asyncio.Lock()
+        self._coming = Coming()
         self.gate: Callable[[], Awaitable[None]] | None = None
         self.interrupter: Callable[[StepCall], Awaitable[None]] | None = None
+
+    def are_busy(self, waits: Waits) -> bool:
+        """Some step is under way, and none of these waits is inside of it."""
+        return bool(self._coming.count) or any(
+            not waits.are_inside(work.opening.id, work.path) for work in self._running
+        )
 
     # -- executions ---------------------------------------------------------------------------------------------------
 
@@ -137,7 +164,9 @@ class AsyncSteps(Steps):
         self._demand_function(step_id, function)
         work = Work(function, name=name or function_identity(function), args=args, kwargs=kwargs, options=options)
         scope = self._scope()
-        self._place_step(work, scope, await self._now(scope), step_id)
+        with self._coming:
+            opening = await self._now(scope)
+        self._place_step(work, scope, opening, step_id)
         return await self._used(work)
 
     async def emit(self, step_id: str, event: NewEvent) -> Event | None:
@@ -186,7 +215,9 @@ class AsyncSteps(Steps):
         digest = "" if step_id else digest_of_call(tool, args, kwargs)
         work = Work(tool.function, name=f"tool:{tool.name}", args=args, kwargs=kwargs, options=options, tool=tool.name)
         scope = self._scope()
-        self._place_call(work, scope, await self._now(scope), step_id, digest)
+        with self._coming:
+            opening = await self._now(scope)
+        self._place_call(work, scope, opening, step_id, digest)
         return await self._used(work)
 
     async def _used(self, work: Work) -> Any:  # noqa: ANN401 - whatever was recorded
@@ -196,9 +227,10 @@ class AsyncSteps(Steps):
                 await self._demand_same(work, record)
                 return self._value(work, record)
             self._check(work)
-            await self._waits.alive()
-            if self.gate is not None:
-                await self.gate()
+            with self._coming:
+                await self._waits.alive()
+                if self.gate is not None:
+                    await self.gate()
             if self.interrupter is not None:
                 await self.interrupter(self._words.seen(work, 1))
             self._begin(work)

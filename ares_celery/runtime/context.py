@@ -27,7 +27,7 @@ from ares_celery.runtime.replay import replayable
 from ares_celery.runtime.step_scope import NEVER
 from ares_celery.runtime.steps import StepParts
 from ares_celery.runtime.tool_calls import ToolCaller
-from ares_celery.runtime.waits import Sleeps, Wishes
+from ares_celery.runtime.waits import Sleeps, Waits, Wishes
 from ares_celery.store.interrupts import InterruptLook
 
 #: Signals that are raised without a pause; an agent that catches more of them would hold the loop, or a core.
@@ -81,6 +81,9 @@ class BaseContext:
         self._logger: AgentLogger | None = None
         self._emits = 0
         self._sleeps = Sleeps(incarnation.record)
+        self._waits = Waits()
+        #: Another one with each word that something has happened: whoever has looked before looks again.
+        self._news = object()
         self._wishes = Wishes(incarnation.listener, incarnation.record.rejected)
 
     # -- facts ------------------------------------------------------------------------------------------------------

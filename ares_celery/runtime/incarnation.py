@@ -175,8 +175,8 @@ class Incarnation:
         return self.stopping_reason is not None or self.completion is not None or self.waits is not None
 
     def wait(self, waiting: Waiting) -> None:
-        """It gives its slot back; of several waits the first that is over brings it on again."""
-        self.waits = waiting.joined(self.waits)
+        """It gives its slot back, until this is over."""
+        self.waits = waiting
         self._tell()
 
     def note_clock_step(self) -> None:

@@ -137,6 +137,7 @@ class SyncContext(SyncWaiting):
 
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; callable from any thread."""
+        self._news = object()
         self._woken.set()
 
     def emit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -48,6 +49,17 @@ class Payer:
 
     async def start(self, ctx: AgentContext) -> str:
         return await ctx.step("pay", pay, self.agent_id)
+
+
+class Buyer:
+    """Pays twice at once."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def start(self, ctx: AgentContext) -> list[str]:
+        orders = (f"{self.agent_id}-{number}" for number in (1, 2))
+        return await asyncio.gather(*(ctx.step(f"pay-{order}", pay, order) for order in orders))
 
 
 class PlainPayer:
@@ -105,6 +117,7 @@ def opener(redis_server: RedisServer, namespace: str) -> Iterator[Opener]:
     def open_with(plugin: InterruptPlugin) -> LocalManager:
         registry = Registry()
         registry.register("payer", Payer)
+        registry.register("buyer", Buyer)
         registry.register("plain", PlainPayer)
         registry.register("giver", Giver)
         registry.register("clerk", Clerk)
@@ -257,3 +270,20 @@ def test_steps_that_need_no_word_run_at_once(opener: Opener) -> None:
     manager.start_agent(AgentSpec(id="free-1", type="payer"))
     assert manager.wait_for("free-1", [AgentState.COMPLETED], timeout=10).result == "paid free-1"
     assert manager.interrupts("free-1") == []
+
+
+@pytest.mark.parametrize("release_slot", [False, True])
+def test_two_steps_at_once_are_asked_about_at_once(opener: Opener, *, release_slot: bool) -> None:
+    """Neither question waits for the answer to the other, also without the slot; each step runs once."""
+    agent_id = f"two-{release_slot}"
+    manager = opener(InterruptPlugin(["pay-*"], release_slot=release_slot))
+    manager.start_agent(AgentSpec(id=agent_id, type="buyer"))
+    wait_until(lambda: len(manager.interrupts(agent_id)) == 2, "both questions")
+    if release_slot:
+        manager.wait_for(agent_id, [AgentState.WAITING], timeout=10)
+    for number in (2, 1):
+        manager.approve(agent_id, f"step:pay-{agent_id}-{number}", "yes")
+    info = manager.wait_for(agent_id, [AgentState.COMPLETED], timeout=10)
+    assert info.result == [f"paid {agent_id}-{number}" for number in (1, 2)]
+    assert [RAN.count(f"{agent_id}-{number}") for number in (1, 2)] == [1, 1]
+    assert info.restarts == 0

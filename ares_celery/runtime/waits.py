@@ -297,22 +297,22 @@ class Waits:
     @property
     def are_there(self) -> bool:
         """None of them has still to find out whether it is over."""
-        return all(one.is_there for one in self._held)
+        return all(one.is_there for one in tuple(self._held))
 
     def are_inside(self, execution: str, path: str) -> bool:
         """Some of them is waited for inside of this step."""
         within = f"{path}/"
         return any(
             one.place is not None and one.place[0] == execution and one.place[1].startswith(within)
-            for one in self._held
+            for one in tuple(self._held)
         )
 
     @property
     def next_sleep(self) -> HeldWait | None:
         """Of those for a time without a slot the one that is over first."""
-        sleeps = [one for one in self._held if one.waiting.sleeps]
+        sleeps = [one for one in tuple(self._held) if one.waiting.sleeps]
         return min(sleeps, key=lambda one: one.waiting.until, default=None)
 
     def together(self, over: int) -> Waiting:
         """All of them as one."""
-        return together([one.waiting for one in self._held], over=over)
+        return together([one.waiting for one in tuple(self._held)], over=over)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from contextvars import Token
 from dataclasses import dataclass, replace
@@ -74,7 +75,7 @@ class AsyncSteps(Steps):
     """The steps of one incarnation, awaited.
 
     Attributes:
-        gate: Awaited before a step or a tool runs; what it raises keeps it from running.
+        gate: Awaited before each try of a step or a tool; what it raises keeps it from running.
         interrupter: Awaited with the step, before it runs for the first time: who wants a person's word asks here.
     """
 
@@ -263,8 +264,18 @@ class AsyncSteps(Steps):
             else:
                 return await self._succeeded(work, value, attempt)
             await self._waits.pause(self._wait_after(attempt))
+            await self._let_in_again(work, attempt)
             work.opening.retry(work.path)
             attempt += 1
+
+    async def _let_in_again(self, work: Work, attempts: int) -> None:
+        """What keeps a step from running may have come about in its last try: each one may spend."""
+        try:
+            if self.gate is not None:
+                await self.gate()
+        except Exception as error:
+            await self._waits.say(self._words.said_given_up(work, attempts, error))
+            raise
 
     async def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
         try:
@@ -316,7 +327,7 @@ class AsyncSteps(Steps):
             return await self._to_its_outcome(work)
         finally:
             if not work.is_recorded:
-                self._lose(work)
+                self._lose(work, sys.exception())
 
     async def _to_its_outcome(self, work: Work) -> StepRecord:
         try:

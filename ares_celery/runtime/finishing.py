@@ -50,9 +50,8 @@ class Finishing:
     def _park(self, incarnation: Incarnation, end: Parked, found: Sequence[Finding] = ()) -> Outcome:
         """Leaves an agent to a person; whatever is wrong stays as it is."""
         log.error("agent %s is parked: %s", incarnation.agent_id, end.reason, extra=self._facts(incarnation))
-        park = Park(
-            reason=end.reason, cause=end.cause, fence=incarnation.fence, found=tuple(found), rejected=end.rejected
-        )
+        rejected = end.rejected or incarnation.rejected
+        park = Park(reason=end.reason, cause=end.cause, fence=incarnation.fence, found=tuple(found), rejected=rejected)
         return self._commit(incarnation, park)
 
     def _leave_to_newer_code(self, incarnation: Incarnation, error: NewerStateError, found: list[Finding]) -> Outcome:

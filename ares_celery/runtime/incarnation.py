@@ -80,6 +80,7 @@ class Incarnation:
         "parking",
         "progress_at",
         "record",
+        "rejected",
         "released",
         "rolled_back",
         "signal",
@@ -140,6 +141,8 @@ class Incarnation:
         #: Such steps that this incarnation has begun, by execution and path, and whose outcome nobody knows: a person
         #: has to settle them. With why, of one that returned what cannot be recorded.
         self.unsettled: dict[tuple[str, str], str] = {}
+        #: The question to which a person said no inside of such a step; it is asked anew if that runs again.
+        self.rejected = ""
         #: The store came back older than what this incarnation has seen: it must begin again from what is there.
         self.rolled_back = False
         #: The version that it came back with.

@@ -117,6 +117,11 @@ class StepWords:
             events.append(NewEvent(EventType.STEP_RECOVERY_FAILED, lost, _RUNTIME))
         return events
 
+    def said_given_up(self, work: Work, attempts: int, error: Exception) -> list[NewEvent]:
+        """What is told of a step that was to be tried again, and may not run any more."""
+        lost = {**self._facts(work), "attempts": attempts, "reason": describe_error(error)[:LONGEST_MESSAGE]}
+        return [NewEvent(EventType.STEP_RECOVERY_FAILED, lost, _RUNTIME)]
+
     def said_recovered(self, work: Work, attempts: int) -> list[NewEvent]:
         """What is told of a step that came to its end after it had failed."""
         return [NewEvent(EventType.STEP_RECOVERY_COMPLETED, {**self._facts(work), "attempts": attempts}, _RUNTIME)]

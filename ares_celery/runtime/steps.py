@@ -32,7 +32,7 @@ from ares_celery.errors import (
     StepThreadError,
     UnserialisableError,
 )
-from ares_celery.errors.wording import message_of
+from ares_celery.errors.wording import found_in, message_of
 from ares_celery.ids import Version, check_execution_id, check_step_id
 from ares_celery.model.event import NewEvent
 from ares_celery.model.step import StepIntent, StepRecord
@@ -347,8 +347,14 @@ class Steps:
         if begun.version is not None:
             self._note_version(begun.version)
 
-    def _lose(self, work: Work) -> None:
-        """It was begun, must not run twice, and nobody knows what it did: this incarnation ends, a person decides."""
+    def _lose(self, work: Work, error: BaseException | None) -> None:
+        """It was begun, must not run twice, and nobody knows what it did: this incarnation ends, a person decides.
+
+        If the person says that it may run again, a step inside of it that somebody said no to is asked about anew.
+        """
+        rejected = found_in(error, StepRejectedError)
+        if rejected is not None:
+            self._incarnation.rejected = str(rejected.fields.get("question") or "")
         work.opening.lose(work.path)
         self._incarnation.unsettled.setdefault((work.opening.id, work.path), "")
         self._incarnation.ask("stop")

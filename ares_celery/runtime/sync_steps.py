@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import Token
@@ -55,7 +56,7 @@ class SyncSteps(Steps):
     """The steps of one incarnation, in its thread.
 
     Attributes:
-        gate: Called before a step or a tool runs; what it raises keeps it from running.
+        gate: Called before each try of a step or a tool; what it raises keeps it from running.
         interrupter: Called with the step, before it runs for the first time: who wants a person's word asks here.
     """
 
@@ -255,9 +256,19 @@ class SyncSteps(Steps):
             else:
                 return self._succeeded(work, value, attempt)
             self._waits.pause(self._wait_after(attempt))
+            self._let_in_again(work, attempt)
             with self._knowing:
                 work.opening.retry(work.path)
             attempt += 1
+
+    def _let_in_again(self, work: Work, attempts: int) -> None:
+        """What keeps a step from running may have come about in its last try: each one may spend."""
+        try:
+            if self.gate is not None:
+                self.gate()
+        except Exception as error:
+            self._waits.say(self._words.said_given_up(work, attempts, error))
+            raise
 
     # -- what threads share -------------------------------------------------------------------------------------------
 
@@ -287,9 +298,9 @@ class SyncSteps(Steps):
             super()._noted(begun, intent)
 
     @override
-    def _lose(self, work: Work) -> None:
+    def _lose(self, work: Work, error: BaseException | None) -> None:
         with self._knowing:
-            super()._lose(work)
+            super()._lose(work, error)
 
     # -- its tries ----------------------------------------------------------------------------------------------------
 
@@ -343,7 +354,7 @@ class SyncSteps(Steps):
             return self._to_its_outcome(work)
         finally:
             if not work.is_recorded:
-                self._lose(work)
+                self._lose(work, sys.exception())
 
     def _to_its_outcome(self, work: Work) -> StepRecord:
         try:

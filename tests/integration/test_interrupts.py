@@ -106,6 +106,19 @@ class PlainClerk:
         return ctx.step("pay", pay, order)
 
 
+class Bold:
+    """Pays inside of a step that must not be repeated."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def start(self, ctx: AgentContext) -> str:
+        return await ctx.step.with_options(replay="never")("outer", self.outer, ctx)
+
+    async def outer(self, ctx: AgentContext) -> str:
+        return await ctx.step("pay", pay, self.agent_id)
+
+
 Opener = Callable[[InterruptPlugin], LocalManager]
 
 
@@ -120,6 +133,7 @@ def opener(redis_server: RedisServer, namespace: str) -> Iterator[Opener]:
         registry.register("buyer", Buyer)
         registry.register("plain", PlainPayer)
         registry.register("giver", Giver)
+        registry.register("bold", Bold)
         registry.register("clerk", Clerk)
         registry.register("plain-clerk", PlainClerk)
         bus = PluginBus()
@@ -262,6 +276,28 @@ def test_a_no_to_a_step_of_a_message_is_its_answer(opener: Opener, kind: str) ->
     assert info is not None
     assert (info.state, info.deaths) == (AgentState.RUNNING, {})
     assert f"{agent_id} no" not in RAN
+
+
+def test_a_no_inside_of_a_never_step_leaves_it_to_a_person(opener: Opener) -> None:
+    """It is not the outcome of the step around it; where that may run again, people are asked anew."""
+    manager = opener(InterruptPlugin(["outer/pay"]))
+    manager.start_agent(AgentSpec(id="bold-1", type="bold"))
+    (first,) = wait_until(lambda: asked(manager, "bold-1", []), "the question")
+    manager.approve("bold-1", first.name, "no")
+    assert manager.wait_for("bold-1", [AgentState.PARKED], timeout=10).cause == "step_rejected"
+    manager.unpark_agent("bold-1")
+    wait_until(lambda: told_cause(manager, "bold-1") == "reconcile", "the question what became of the outer step")
+    manager.reconcile_agent("bold-1", retry=True, reason="nothing was paid")
+    (again,) = wait_until(lambda: asked(manager, "bold-1", [first.id]), "the same question")
+    manager.approve("bold-1", again.name, "yes")
+    info = manager.wait_for("bold-1", [AgentState.COMPLETED], timeout=10)
+    assert (info.result, info.deaths) == ("paid bold-1", {})
+
+
+def told_cause(manager: LocalManager, agent_id: str) -> str:
+    """Why it is parked."""
+    info = manager.get_agent_info(agent_id)
+    return info.cause if info is not None and info.state is AgentState.PARKED else ""
 
 
 def test_steps_that_need_no_word_run_at_once(opener: Opener) -> None:

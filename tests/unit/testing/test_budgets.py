@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from ares_celery import (
     AgentContext,
@@ -115,6 +116,7 @@ def test_the_charge_that_crosses_passes_and_the_next_call_is_refused(made: type[
         facts = {"agent_id": "a", "budget": "tokens", "spent": 101, "limit": 100, "whose": "a"}
         assert (exceeded.type, dict(exceeded.payload)) == ("budget.exceeded", facts)
         assert (parked.type, parked.payload["cause"]) == ("agent.parked", "budget")
+        assert harness.manager.stats().counters["budgets_exceeded"] == 1
         with pytest.raises(AgentParkedError, match="ares agents update a --budget"):
             harness.ask({"charges": []})
 
@@ -450,3 +452,110 @@ def test_the_message_at_hand_is_answered_before_it_is_parked() -> None:
         assert harness.ask("well") == "well"
         harness.run_until("agent.parked")
         assert harness.now == pytest.approx(2, abs=0.5)
+
+
+class Flaky:
+    """A step of three tries, each of which costs something and fails."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.tries = 0
+
+    async def start(self, ctx: AgentContext) -> object:
+        """Tries."""
+        return await ctx.step.with_options(retries=5)("ask", self.ask, ctx)
+
+    async def ask(self, ctx: AgentContext) -> None:
+        """Spends, and fails."""
+        self.tries += 1
+        await ctx.charge(tokens=60)
+        raise ConnectionError("no answer")
+
+
+class PlainFlaky(Flaky):
+    """The same, plain."""
+
+    @override
+    def start(self, ctx: SyncAgentContext) -> object:  # type: ignore[override]
+        """As above."""
+        return ctx.step.with_options(retries=5)("ask", self.ask, ctx)
+
+    @override
+    def ask(self, ctx: SyncAgentContext) -> None:  # type: ignore[override]
+        """As above."""
+        self.tries += 1
+        ctx.charge(tokens=60)
+        raise ConnectionError("no answer")
+
+
+@pytest.mark.parametrize("made", [Flaky, PlainFlaky], ids=["async", "plain"])
+def test_a_budget_that_the_tries_of_a_step_use_up_ends_them(made: type[Flaky]) -> None:
+    """Each try is let in by itself, not the first alone; the stream tells that the step is given up."""
+    with harness_of(made, {"tokens": 100}) as harness:
+        agent = harness.agent
+        harness.advance(120)
+        assert agent.tries == 2
+        assert told_of(harness.info) == ("parked", "budget", 0, 0, {})
+        assert harness.info.spent["tokens"] == 120
+        told = [one for one in harness.all_events if one.type.startswith("step.")]
+        assert [one.type for one in told] == [
+            "step.failed",
+            "step.recovery.started",
+            "step.failed",
+            "step.recovery.failed",
+        ]
+        assert (told[-1].payload["attempts"], "used up" in told[-1].payload["reason"]) == (2, True)
+        assert harness.manager.stats().counters["budgets_exceeded"] == 1
+
+
+class Careful:
+    """A step that must not be repeated, with a costly step inside."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def start(self, ctx: AgentContext) -> object:
+        """Books."""
+        return await ctx.step.with_options(replay="never")("book", self.book, ctx)
+
+    async def book(self, ctx: AgentContext) -> str:
+        """Begins, and then needs something."""
+        await ctx.emit("booking")
+        await ctx.charge(tokens=60)
+        return await ctx.step("look", look)
+
+
+class PlainCareful(Careful):
+    """The same, plain."""
+
+    @override
+    def start(self, ctx: SyncAgentContext) -> object:  # type: ignore[override]
+        """As above."""
+        return ctx.step.with_options(replay="never")("book", self.book, ctx)
+
+    @override
+    def book(self, ctx: SyncAgentContext) -> str:  # type: ignore[override]
+        """As above."""
+        ctx.emit("booking")
+        ctx.charge(tokens=60)
+        return ctx.step("look", look)
+
+
+@pytest.mark.parametrize("made", [Careful, PlainCareful], ids=["async", "plain"])
+def test_a_refusal_inside_of_a_never_step_is_not_its_outcome(made: type[Careful]) -> None:
+    """Parked for its budget first; allowed more, a person says whether the step may run again, and it does."""
+    with harness_of(made, {"tokens": 60}) as harness:
+        harness.advance(1)
+        assert told_of(harness.info) == ("parked", "budget", 0, 0, {})
+        assert harness.info.intents == 1
+        assert harness.manager.checkpoints.steps("a", "main") == ()
+        harness.manager.update_agent("a", budget={"tokens": 1_000})
+        harness.manager.unpark_agent("a")
+        with pytest.raises(AgentParkedError, match="ares agents reconcile a"):
+            harness.restart()
+        assert told_of(harness.info) == ("parked", "reconcile", 0, 0, {})
+        harness.manager.reconcile_agent("a", retry=True, reason="looked", actor="ann")
+        harness.restart()
+        harness.advance(1)
+        assert (harness.info.state.value, harness.info.result) == ("completed", "seen")
+        assert [one.type for one in harness.all_events].count("booking") == 2
+        assert harness.info.deaths == {}

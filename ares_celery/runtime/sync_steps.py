@@ -12,19 +12,19 @@ from types import TracebackType
 from typing import Any
 
 from msgspec import structs
-from typing_extensions import override
 
 from ares_celery.agents.steps import StepOptions
 from ares_celery.agents.tools import Tool
 from ares_celery.errors import StepThreadError
 from ares_celery.ids import Version
 from ares_celery.model.event import Event, NewEvent
-from ares_celery.model.step import StepIntent, StepRecord, function_identity
+from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import ThreadCaller
+from ares_celery.runtime.shared_steps import SharedSteps
 from ares_celery.runtime.step_scope import HERE, MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
-from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
+from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, reset_scope
 from ares_celery.store.base import Store
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
@@ -52,7 +52,7 @@ class SyncStepWaits:
     tell: Callable[[Version], None]
 
 
-class SyncSteps(Steps):
+class SyncSteps(SharedSteps):
     """The steps of one incarnation, in its thread.
 
     Attributes:
@@ -65,9 +65,7 @@ class SyncSteps(Steps):
         self._calls = calls
         self._store = store
         self._waits = waits
-        # Steps may run side by side, in threads that the agent has begun: what is known of them, one at a time changes.
         self._entering = threading.RLock()
-        self._knowing = threading.RLock()
         self.gate: Callable[[], None] | None = None
         self.interrupter: Callable[[StepCall], None] | None = None
 
@@ -269,38 +267,6 @@ class SyncSteps(Steps):
         except Exception as error:
             self._waits.say(self._words.said_given_up(work, attempts, error))
             raise
-
-    # -- what threads share -------------------------------------------------------------------------------------------
-
-    @override
-    def _free(self, work: Work) -> None:
-        with self._knowing:
-            super()._free(work)
-
-    @override
-    def _begin(self, work: Work) -> None:
-        with self._knowing:
-            super()._begin(work)
-
-    @override
-    def _end(self, work: Work) -> None:
-        with self._knowing:
-            super()._end(work)
-
-    @override
-    def _settled(self, work: Work, recorded: Recorded) -> StepRecord:
-        with self._knowing:
-            return super()._settled(work, recorded)
-
-    @override
-    def _noted(self, begun: Begun, intent: StepIntent) -> None:
-        with self._knowing:
-            super()._noted(begun, intent)
-
-    @override
-    def _lose(self, work: Work, error: BaseException | None) -> None:
-        with self._knowing:
-            super()._lose(work, error)
 
     # -- its tries ----------------------------------------------------------------------------------------------------
 

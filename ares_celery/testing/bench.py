@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, cast
 
 from ares_celery.agents.registry import REGISTRY, Registry
@@ -98,10 +99,11 @@ class Bench:
         sources: StateSources,
         instead: Mapping[str, Mapping[str, Any]],
         patience: float,
+        begins: datetime | None = None,
     ) -> None:
         self.agent_id = AgentId(spec.id)
         self.patience = patience
-        self.clock = ManualClock(self._on_wait)
+        self.clock = ManualClock(self._on_wait, begins=begins)
         self._bystanders = Bystanders(self.clock)
         self.registry = Registry(REGISTRY.upcasters)
         self.instance: Any = None

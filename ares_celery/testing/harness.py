@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -91,6 +91,7 @@ class AgentHarness(Children):
         mcp: Mapping[str, Any] | None = None,
         missing: Iterable[str] = (),
         patience: float = PATIENCE,
+        begins: datetime | None = None,
     ) -> None:
         """Starts the agent; it runs to where it first waits or emits, and no further.
 
@@ -108,6 +109,7 @@ class AgentHarness(Children):
             missing: Ids of agents that do not exist: a ``ctx.send`` to one raises AgentNotFoundError. All others are
                 taken to be there.
             patience: Real seconds that the agent's code may run on without waiting; raise it to use a debugger.
+            begins: The moment at which simulated time begins; ``datetime.now(UTC)`` for code that asks the machine.
 
         Raises:
             AgentTypeError, InvalidConfigError, InvalidAgentIdError, InvalidSettingError: Something does not fit.
@@ -119,7 +121,7 @@ class AgentHarness(Children):
         runtime = RuntimeConfig.parse({"shards": 1, **(settings or {})})
         instead = {"resource": resources or {}, "tool": tools or {}, "mcp": mcp or {}}
         sources = StateSources(memory, snapshot_store)
-        super().__init__(Bench(chosen, runtime, sources=sources, instead=instead, patience=patience))
+        super().__init__(Bench(chosen, runtime, sources=sources, instead=instead, patience=patience, begins=begins))
         self._asked = 0
         self.missing.update([missing] if isinstance(missing, str) else missing)
         try:

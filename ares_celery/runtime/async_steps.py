@@ -23,7 +23,7 @@ from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import call_on_loop, on_thread
 from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
-from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
+from ares_celery.runtime.steps import ABSENT, UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
 from ares_celery.runtime.waits import Waits
 from ares_celery.store.base import AsyncIncarnationStore
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
@@ -404,7 +404,7 @@ class AsyncSteps(Steps):
 class AsyncStepCaller(StepCallers[AsyncSteps]):
     """Implements :class:`~ares_celery.agents.steps.StepCaller`."""
 
-    async def __call__(self, step_id: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
+    async def __call__(self, step_id: str, function: Callable[..., Any] = ABSENT, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
         """Runs a step; see the protocol."""
         return await self._steps.run(step_id, function, args, kwargs, self._options(function))
 

@@ -17,11 +17,13 @@ from ares_celery.errors import (
     NewerStateError,
     StepsUnsettledError,
     StoreUnavailableError,
+    UnserialisableError,
 )
 from ares_celery.errors.wording import describe_error, message_of, place_of
 from ares_celery.model.agent import AgentState
 from ares_celery.model.causes import cause_of
 from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Finding, MarkRunning, Park, Release, Wait
+from ares_celery.model.json_words import why_no_json
 from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.budgets import tell_tree
 from ares_celery.runtime.commits import Applied, Committer
@@ -95,8 +97,10 @@ class Finishing:
     def _complete(self, incarnation: Incarnation, result: Any) -> Outcome:  # noqa: ANN401 - a JSON value of user code
         try:
             text = msgspec.json.encode(result).decode() if result is not None else ""
-        except (TypeError, ValueError, UnicodeError) as error:
-            return self._crashed(incarnation, agent_failed(incarnation.agent_id, error))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            what = "the result of start()" if incarnation.completion is None else "the result given to ctx.complete()"
+            refused = UnserialisableError(what=what, agent_id=incarnation.agent_id, problem=why_no_json(result))
+            return self._crashed(incarnation, agent_failed(incarnation.agent_id, refused))
         found = incarnation.parking.found if incarnation.parking is not None else ()
         return self._commit(incarnation, Complete(fence=incarnation.fence, result=text, found=found))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from ares_celery.agents.guards import AGENT
 from ares_celery.errors import MessagePoisonedError, OperationNotSupportedError, StreamCancelledError
 from ares_celery.model.message import DeadReason, MessageKind
 from ares_celery.runtime.incarnation import Incarnation
@@ -49,12 +50,13 @@ _current: Final[ContextVar[_Handling | None]] = ContextVar("ares_handling", defa
 def handling(incarnation: Incarnation, message: InboxMessage) -> Generator[None]:
     """Whatever the block calls, and tasks that begin in it, handles this message, and none of the steps around it."""
     token = _current.set(_Handling(incarnation, message.message_id))
-    outside = SCOPE.set(None)
+    outside, agent = SCOPE.set(None), AGENT.set(incarnation.agent_id)
     incarnation.at_hand += 1
     try:
         yield
     finally:
         incarnation.at_hand -= 1
+        AGENT.reset(agent)
         SCOPE.reset(outside)
         _current.reset(token)
 

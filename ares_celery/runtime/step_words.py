@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Literal
 
 from ares_celery.agents.secrets import SECRETS, StoredPlace
@@ -154,9 +155,12 @@ class StepWords:
 
     def intent(self, work: Work) -> StepIntent:
         """What is noted before it runs. Raises SecretsHookError."""
+        function, args, kwargs = work.function, work.args, work.kwargs
+        while isinstance(function, partial):
+            args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
         arguments: Any = {
-            "args": [as_noted(value) for value in work.args],
-            "kwargs": {name: as_noted(value) for name, value in work.kwargs.items()},
+            "args": [as_noted(value) for value in args],
+            "kwargs": {name: as_noted(value) for name, value in kwargs.items()},
         }
         if SECRETS.is_set:
             arguments = as_noted(SECRETS.hide(arguments, self.place(work, "arguments")))

@@ -35,7 +35,7 @@ from ares_celery.errors import (
 from ares_celery.errors.wording import found_in, message_of
 from ares_celery.ids import Version, check_execution_id, check_step_id
 from ares_celery.model.event import NewEvent
-from ares_celery.model.step import StepIntent, StepRecord
+from ares_celery.model.step import StepIntent, StepRecord, function_identity
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import StepHooks
@@ -44,7 +44,7 @@ from ares_celery.runtime.step_words import StepWords
 from ares_celery.runtime.step_work import LONGEST_MESSAGE, Work
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
-__all__ = ["UNRECORDABLE", "StepCallers", "StepParts", "Steps", "merged_options", "reset_scope"]
+__all__ = ["ABSENT", "UNRECORDABLE", "StepCallers", "StepParts", "Steps", "merged_options", "reset_scope"]
 
 #: What is never tried again: the next try would come to the same.
 _HOPELESS: Final = (
@@ -64,6 +64,8 @@ _HOPELESS: Final = (
 )
 #: What the store refuses of a result.
 UNRECORDABLE: Final = (SecretsHookError, StepLimitError, StepResultTooLargeError, UnserialisableError)
+#: Stands for a function that was not given.
+ABSENT: Final[Any] = UNSET
 _LONGEST_WAIT: Final = 30.0
 S = TypeVar("S", bound="Steps")
 
@@ -199,6 +201,11 @@ class Steps:
 
     @staticmethod
     def _demand_function(step_id: object, function: object) -> None:
+        if callable(step_id):
+            name = function_identity(step_id)
+            raise TypeError(f"a step has an id: write await ctx.step({name.lower()!r}, {name}, argument)")
+        if isinstance(function, Unset):
+            raise TypeError(f"step {step_id!r} has no function: write await ctx.step({step_id!r}, function, argument)")
         if not callable(function):
             cure = "write await ctx.step('id', function, argument), without calling it"
             raise TypeError(f"step {step_id!r} is given a {type(function).__name__}, not a function: {cure}")

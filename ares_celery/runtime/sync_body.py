@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ares_celery.agents.contract import Agent
+from ares_celery.agents.guards import AGENT
 from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
@@ -103,10 +104,11 @@ class SyncBody:
         """Runs the agent to its end in the calling thread."""
         self._incarnation.on_change(self._ctx.wake, self._on_stop)
         self._incarnation.on_mail(self._serving.take_hint)
-        here = HERE.set(self._incarnation)
+        here, agent = HERE.set(self._incarnation), AGENT.set(self._incarnation.agent_id)
         try:
             return self._to_its_end()
         finally:
+            AGENT.reset(agent)
             HERE.reset(here)
 
     def _to_its_end(self) -> End:

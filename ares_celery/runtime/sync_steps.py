@@ -24,7 +24,7 @@ from ares_celery.runtime.calling import ThreadCaller
 from ares_celery.runtime.shared_steps import SharedSteps
 from ares_celery.runtime.step_scope import HERE, MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
-from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, reset_scope
+from ares_celery.runtime.steps import ABSENT, UNRECORDABLE, StepCallers, StepParts, reset_scope
 from ares_celery.store.base import Store
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
@@ -398,7 +398,7 @@ class SyncSteps(SharedSteps):
 class SyncStepCaller(StepCallers[SyncSteps]):
     """Implements :class:`~ares_celery.agents.steps.StepCaller`."""
 
-    def __call__(self, step_id: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
+    def __call__(self, step_id: str, function: Callable[..., Any] = ABSENT, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
         """Runs a step; see the protocol."""
         return self._steps.run(step_id, function, args, kwargs, self._options(function))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
 
+from ares_celery.agents.guards import unguarded
 from ares_celery.agents.steps import KEY, UNSET, Replay, StepOptions, Unset, takes_key
 from ares_celery.agents.tools import Tool
 from ares_celery.background import start_detached
@@ -163,7 +164,7 @@ class AsyncToolCall:
     async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         tool, limit = self._chosen.tool, self._chosen.options.limit
         return await call_on_loop(
-            tool.function,
+            unguarded(tool.function),
             args,
             kwargs,
             is_async=tool.is_async,
@@ -232,7 +233,7 @@ class SyncToolCall:
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         tool, limit = self._chosen.tool, self._chosen.options.limit
         return self._calls.call(
-            tool.function,
+            unguarded(tool.function),
             args,
             kwargs,
             is_async=tool.is_async,

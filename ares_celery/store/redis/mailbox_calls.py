@@ -26,7 +26,7 @@ from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import FEED_LENGTH
 from ares_celery.store.redis.finishing import Finish, ended_by, left_over
-from ares_celery.store.redis.json_values import decode_json, encode_json
+from ares_celery.store.redis.json_values import decode_json, encode_json, exact_json, unserialisable
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.replies import entry_fields, fenced, instant, unknown_reply
 
@@ -278,7 +278,10 @@ def encode_answer(agent_id: AgentId, message_id: str, answer: Reply, *, limit: i
         EventTooLargeError: It has more than ``limit`` bytes; an error always fits.
     """
     body = {"value": answer.value, "error": dict(answer.error) if answer.error is not None else None}
-    stored, _ = encode_json(body, what=f"the answer to message {message_id!r}", agent_id=agent_id)
+    encoded = exact_json(body)
+    if encoded is None:
+        raise unserialisable(answer.value, what=f"the answer to message {message_id!r}", agent_id=agent_id)
+    stored, _ = encoded
     if answer.error is None and len(stored) > limit:
         raise EventTooLargeError(type="answer", agent_id=agent_id, size=len(stored), limit=limit)
     return stored

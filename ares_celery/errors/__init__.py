@@ -67,6 +67,7 @@ from ares_celery.errors.shared import (
 from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal, WaitSignal
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.steps import (
+    AwaitMissingError,
     InvalidStepIdError,
     SecretsHookError,
     StepChangedError,
@@ -111,6 +112,7 @@ __all__ = [
     "AgentTypeError",
     "ApprovalTimeoutError",
     "AresError",
+    "AwaitMissingError",
     "BudgetExceededError",
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",

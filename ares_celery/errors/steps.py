@@ -5,6 +5,7 @@ from __future__ import annotations
 from ares_celery.errors.base import AresError
 
 __all__ = [
+    "AwaitMissingError",
     "InvalidStepIdError",
     "SecretsHookError",
     "StepChangedError",
@@ -54,6 +55,13 @@ class StepFailedError(AresError):
         "step {step!r} of execution {execution!r} of agent {agent_id!r} has failed and is not repeated: "
         "{error_type}: {problem}"
     )
+
+
+class AwaitMissingError(AresError, TypeError):
+    """A call of an async context was taken for its result, or dropped, before it was awaited; nothing was done."""
+
+    code = "await_missing"
+    template = "await is missing: await {call}"
 
 
 class StepSignatureError(AresError, TypeError):

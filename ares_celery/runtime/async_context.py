@@ -30,6 +30,7 @@ from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.async_steps import AsyncExecution, AsyncStepCaller, AsyncSteps, AsyncStepWaits
 from ares_celery.runtime.async_waits import AsyncWaiting
+from ares_celery.runtime.awaited import awaited
 from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.incarnation import Incarnation
@@ -109,6 +110,7 @@ class AsyncContext(AsyncWaiting):
             next_op=self._next_op,
         )
 
+    @awaited
     async def charge(self, tokens: int = 0, usd: float = 0, steps: int = 0) -> Mapping[str, float]:
         """Records what was spent; returns all that the agent has spent so far."""
         return await self._meter.charge(tokens, usd, steps)
@@ -135,6 +137,7 @@ class AsyncContext(AsyncWaiting):
         self._news = object()
         self._woken.set()
 
+    @awaited
     async def emit(
         self,
         type: str,  # noqa: A002
@@ -148,11 +151,13 @@ class AsyncContext(AsyncWaiting):
         made = self._new_events([(type, payload)], metadata)
         return (await self._emit(made))[0] if step is None else await self.steps.emit(step, made[0])
 
+    @awaited
     async def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""
         made = self._new_events(events)
         return await self._emit(made) if made else ()
 
+    @awaited
     async def sleep(self, seconds: float, /) -> None:
         """Waits; wakes at once on stop, pause and drain."""
         await self._alive()
@@ -175,6 +180,7 @@ class AsyncContext(AsyncWaiting):
                 break
         await self._alive()
 
+    @awaited
     async def snapshot(self) -> bool:
         """Takes a snapshot now; False when none was stored: see the protocol."""
         if not isinstance(self._agent, StatefulAgent) or self._emitting.locked():
@@ -192,6 +198,7 @@ class AsyncContext(AsyncWaiting):
         self._snapshot_taken()
         return is_kept
 
+    @awaited
     async def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
         """Sends a message to another agent's inbox; returns its message id."""
         to, (sent, is_repeated) = check_agent_id(agent_id), self._id_to_send(message_id)
@@ -203,6 +210,7 @@ class AsyncContext(AsyncWaiting):
                 raise
         return sent
 
+    @awaited
     async def spawn(self, spec: AgentSpec, /, *, report: bool | None = None) -> AsyncChild:
         """Starts another agent as this one's child."""
         return await self._nursery.spawn(spec, report)

@@ -20,6 +20,7 @@ from ares_celery.ids import Version
 from ares_celery.model.event import Event, NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
+from ares_celery.runtime.awaited import Awaited
 from ares_celery.runtime.calling import call_on_loop, on_thread
 from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
@@ -404,9 +405,17 @@ class AsyncSteps(Steps):
 class AsyncStepCaller(StepCallers[AsyncSteps]):
     """Implements :class:`~ares_celery.agents.steps.StepCaller`."""
 
-    async def __call__(self, step_id: str, function: Callable[..., Any] = ABSENT, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
+    def __call__(
+        self,
+        step_id: str,
+        function: Callable[..., Any] = ABSENT,
+        /,
+        *args: Any,  # noqa: ANN401 - whatever the function takes
+        **kwargs: Any,  # noqa: ANN401 - as above
+    ) -> Awaited[Any]:
         """Runs a step; see the protocol."""
-        return await self._steps.run(step_id, function, args, kwargs, self._options(function))
+        made = self._steps.run(step_id, function, args, kwargs, self._options(function))
+        return Awaited(made, self._steps.hosted, "ctx.step({}, …)", step_id)
 
 
 class AsyncExecution:

@@ -13,6 +13,7 @@ from ares_celery.errors import AgentSignal, StopSignal, WaitSignal
 from ares_celery.model.arguments import check_flags
 from ares_celery.model.waits import Approval, Waiting, WaitKind
 from ares_celery.plugins.contract import StepCall
+from ares_celery.runtime.awaited import awaited
 from ares_celery.runtime.context import BaseContext
 from ares_celery.runtime.stop_patience import LOOK_AT_STEPS
 from ares_celery.runtime.waits import (
@@ -45,6 +46,7 @@ class AsyncWaiting(BaseContext):
     _store: AsyncIncarnationStore
     _woken: asyncio.Event
 
+    @awaited
     async def sleep_until(self, t: datetime, /, *, release_slot: bool = False) -> None:
         """Waits until a moment has come, by the clock of Redis."""
         until = check_moment(t)
@@ -76,6 +78,7 @@ class AsyncWaiting(BaseContext):
             await self._wait_for_news(self._news, min(left, LOOK_AT_STEPS) if leaves else left)
         return False
 
+    @awaited
     async def wait_for_approval(
         self,
         name: str,

@@ -99,6 +99,11 @@ class BaseContext:
         return self._incarnation.record.spec.type
 
     @property
+    def hosted(self) -> Incarnation:
+        """The runtime's own view of the incarnation."""
+        return self._incarnation
+
+    @property
     def epoch(self) -> int:
         """The incarnation's fencing token."""
         return self._incarnation.record.epoch

@@ -68,6 +68,7 @@ class Incarnation:
         "doing",
         "family",
         "fence",
+        "forgotten",
         "inbox_hint",
         "judge",
         "kept_version",
@@ -130,6 +131,8 @@ class Incarnation:
         #: Set while the store is away: context calls wait.
         self.suspended = False
         self.progress_at = 0.0
+        #: Calls of its ctx that were never awaited; a test that hosts it fails.
+        self.forgotten: list[str] = []
         #: The step that runs now, its path and when it began (monotonic); the keeper tells the store.
         self.doing: tuple[str, float] | None = None
         #: Steps that must not run twice and run now: an end in order waits for them.

@@ -112,6 +112,11 @@ class Steps:
         listener = self._incarnation.listener
         return listener is not None and listener.wants_events
 
+    @property
+    def hosted(self) -> Incarnation:
+        """Whose steps."""
+        return self._incarnation
+
     # -- executions ---------------------------------------------------------------------------------------------------
 
     def _scope(self) -> Scope | None:

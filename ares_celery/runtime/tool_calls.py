@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
@@ -19,6 +19,7 @@ from ares_celery.errors.wording import describe_error
 from ares_celery.ids import check_step_id
 from ares_celery.plugins.contract import StepCall, StepResult
 from ares_celery.runtime.async_steps import AsyncSteps
+from ares_celery.runtime.awaited import Awaited
 from ares_celery.runtime.calling import ThreadCaller, call_on_loop, on_thread
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.sync_steps import SyncSteps
@@ -136,8 +137,12 @@ class AsyncToolCall:
         chosen = self._chosen.changed({"timeout": timeout, "replay": replay, "retries": retries}, step_id)
         return type(self)(chosen, self._caller, self._alive, self._steps)
 
-    async def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the tool takes and gives
+    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401 - whatever the tool takes
         """Calls it; see :class:`~ares_celery.agents.sharing.ToolCall`."""
+        made, steps = self._called(args, kwargs), self._steps
+        return made if steps is None else Awaited(made, steps.hosted, "ctx.tool({})(…)", self._chosen.tool.name)
+
+    async def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         chosen, steps = self._chosen, self._steps
         if steps is None or not steps.records(chosen.options, chosen.step_id):
             return await self._unrecorded(args, chosen.complete(self._caller, kwargs))

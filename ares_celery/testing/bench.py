@@ -19,6 +19,7 @@ from ares_celery.errors import (
     AgentStuckError,
     AgentTypeError,
     AresError,
+    AwaitMissingError,
     OperationNotSupportedError,
 )
 from ares_celery.ids import AgentId
@@ -223,10 +224,18 @@ class Bench:
         return True
 
     def give_turn(self, process: AgentProcess) -> None:
-        """One turn. Raises AgentStuckError: it does not come back from it."""
+        """One turn.
+
+        Raises:
+            AgentStuckError: It does not come back from it.
+            AwaitMissingError: The agent's code has dropped a call of its ctx.
+        """
         if process.stage.give_turn(self.patience):
             if process.failure is not None:
                 raise process.failure
+            forgotten = process.take_forgotten()
+            if forgotten:
+                raise AwaitMissingError(agent_id=self.agent_id, call=forgotten)
             return
         stack = stack_of(process.stage.frame())
         process.is_dead = True

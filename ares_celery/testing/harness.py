@@ -55,6 +55,7 @@ class AgentHarness(Children):
 
     Raises:
         AgentFailedError: By any call that lets the agent run, when its own code raises; with its traceback.
+        AwaitMissingError: By the same, when its code has called its ctx without ``await``, so that nothing was done.
         AgentStuckError: By the same, when its code goes on without ever waiting; with its stack.
 
     Example:

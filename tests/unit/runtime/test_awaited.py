@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import timeit
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,20 +56,30 @@ def ended(harness: AgentHarness) -> Any:
     return harness.info.result
 
 
-CALLS: dict[str, Any] = {
-    "ctx.step('s', …)": lambda ctx: ctx.step("s", note, "s"),
-    "ctx.step('o', …)": lambda ctx: ctx.step.with_options(retries=1)("o", note, "s"),
-    "ctx.tool('aw-note')(…)": lambda ctx: ctx.tool("aw-note")("t"),
-    "ctx.emit('e')": lambda ctx: ctx.emit("e", {}),
-    "ctx.emit_many([('e', {})])": lambda ctx: ctx.emit_many([("e", {})]),
-    "ctx.charge(…)": lambda ctx: ctx.charge(tokens=5),
-    "ctx.wait_for_approval('d')": lambda ctx: ctx.wait_for_approval("d"),
-    "ctx.sleep(3)": lambda ctx: ctx.sleep(3),
-    "ctx.sleep_until(None)": lambda ctx: ctx.sleep_until(None),
-    "ctx.snapshot(…)": lambda ctx: ctx.snapshot(),
-    "ctx.send('b')": lambda ctx: ctx.send("b", 1),
-    "ctx.spawn(None)": lambda ctx: ctx.spawn(None),
-}
+def calls(ctx: Any) -> dict[str, Callable[[], Any]]:
+    """Every call that has to be awaited, by the words in which it is told."""
+    return {
+        "ctx.step('s', …)": lambda: ctx.step("s", note, "s"),
+        "ctx.step('o', …)": lambda: ctx.step.with_options(retries=1)("o", note, "s"),
+        "ctx.tool('aw-note')(…)": lambda: ctx.tool("aw-note")("t"),
+        "ctx.emit('e')": lambda: ctx.emit("e", {}),
+        "ctx.emit_many([('e', {})])": lambda: ctx.emit_many([("e", {})]),
+        "ctx.charge(…)": lambda: ctx.charge(tokens=5),
+        "ctx.wait_for_approval('d')": lambda: ctx.wait_for_approval("d"),
+        "ctx.sleep(3)": lambda: ctx.sleep(3),
+        "ctx.sleep_until(None)": lambda: ctx.sleep_until(None),
+        "ctx.snapshot(…)": lambda: ctx.snapshot(),  # noqa: PLW0108 - ctx may be None
+        "ctx.send('b')": lambda: ctx.send("b", 1),
+        "ctx.spawn(None)": lambda: ctx.spawn(None),
+    }
+
+
+def first_of(made: Any) -> Any:
+    """An item of what should be a list."""
+    return made[0]
+
+
+CALLS = sorted(calls(None))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -77,13 +88,13 @@ def test_a_call_that_is_taken_for_its_result_is_refused_with_the_cure(call: str)
 
     async def body(ctx: Any) -> str:
         with pytest.raises(AwaitMissingError) as refused:
-            RAN.append("deployed" if CALLS[call](ctx) else "not deployed")
+            RAN.append("deployed" if calls(ctx)[call]() else "not deployed")
         assert isinstance(refused.value, TypeError)
         assert str(refused.value) == f"await is missing: await {call}"
-        for misuse in (list, len, lambda made: made[0]):
+        for misuse in (list, len, first_of):
             with pytest.raises(TypeError, match="await is missing"):
-                misuse(CALLS[call](ctx))
-        made = CALLS[call](ctx)
+                misuse(calls(ctx)[call]())
+        made = calls(ctx)[call]()
         with pytest.raises(AttributeError, match="await is missing"):
             _ = made.decision
         made.close()
@@ -102,7 +113,7 @@ def test_a_call_that_is_dropped_is_an_error_in_the_log_and_in_the_test(
 
     async def body(ctx: Any) -> str:
         await ctx.sleep(1)
-        CALLS[call](ctx)
+        calls(ctx)[call]()
         return "went on"
 
     with caplog.at_level(logging.ERROR), AgentHarness(agent_of(body)) as harness:

@@ -490,7 +490,7 @@ def test_what_is_no_json_or_too_large_is_refused_whole(backend: Backend) -> None
     store = run_namespace(backend.open(RuntimeConfig(max_event_bytes=1_000)))
     fence = run(store)
     store.open_steps(AGENT, "e1", fence=fence, op="o")
-    for value, where in ((object(), "result of step 's1'"), ({"a": {1, 2}}, "value at a"), (float("nan"), "nan")):
+    for value, where in ((object(), "result of step 's1'"), ({"a": {1, 2}}, "value at 'a'"), (float("nan"), "nan")):
         with pytest.raises(UnserialisableError, match=where):
             store.record_step(AGENT, fence, "e1", step("s1", value), op="r")
     with pytest.raises(UnserialisableError, match="arguments of step 'pay'"):

@@ -128,7 +128,9 @@ class Awaited(Coroutine[Any, Any, T]):
             )  # fmt: skip
 
     def _missing(self) -> str:
-        return self._form.format(f"{self._first!r:.100}" if self._first != "" else "…")
+        # A name or a number: payloads may be secrets.
+        is_shown = isinstance(self._first, (str, int, float)) and self._first != ""
+        return self._form.format(f"{self._first!r:.100}" if is_shown else "…")
 
     def _refuse(self) -> NoReturn:
         self.close()

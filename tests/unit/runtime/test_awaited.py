@@ -63,14 +63,14 @@ def calls(ctx: Any) -> dict[str, Callable[[], Any]]:
         "ctx.step('o', …)": lambda: ctx.step.with_options(retries=1)("o", note, "s"),
         "ctx.tool('aw-note')(…)": lambda: ctx.tool("aw-note")("t"),
         "ctx.emit('e')": lambda: ctx.emit("e", {}),
-        "ctx.emit_many([('e', {})])": lambda: ctx.emit_many([("e", {})]),
+        "ctx.emit_many(…)": lambda: ctx.emit_many([("e", {})]),
         "ctx.charge(…)": lambda: ctx.charge(tokens=5),
         "ctx.wait_for_approval('d')": lambda: ctx.wait_for_approval("d"),
         "ctx.sleep(3)": lambda: ctx.sleep(3),
-        "ctx.sleep_until(None)": lambda: ctx.sleep_until(None),
+        "ctx.sleep_until(…)": lambda: ctx.sleep_until(None),
         "ctx.snapshot(…)": lambda: ctx.snapshot(),  # noqa: PLW0108 - ctx may be None
         "ctx.send('b')": lambda: ctx.send("b", 1),
-        "ctx.spawn(None)": lambda: ctx.spawn(None),
+        "ctx.spawn(…)": lambda: ctx.spawn(None),
     }
 
 

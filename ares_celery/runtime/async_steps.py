@@ -191,14 +191,16 @@ class AsyncSteps(Steps):
 
     async def _emitted(self, work: Work, event: NewEvent) -> Event | None:
         record, op, opening_id = self._words.record_of(work, None, 1), self._next_op(), work.opening.id
-        agent_id, fence, store = self._agent_id, self._fence, self._store
+        agent_id, fence, store, begun = self._agent_id, self._fence, self._store, self._begun_before
         # The same in every try.
         named = structs.replace(event, id=op)
         last: Recorded | None = None
 
         async def write(seen: Version) -> tuple[Event, ...]:
             nonlocal last
-            last = await store.record_step(agent_id, fence, opening_id, record, op=op, expected=seen, event=named)
+            last = await store.record_step(
+                agent_id, fence, opening_id, record, op=op, expected=seen, event=named, begun=begun
+            )
             return () if last.event is None else (last.event,)
 
         stored = await self._waits.emit_by(write)
@@ -391,9 +393,18 @@ class AsyncSteps(Steps):
     async def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
         op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
         agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.newest_version
+        begun = self._begun_before
         recorded: Recorded = await self._waits.persist(
             lambda: store.record_step(
-                agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took, expected=seen
+                agent_id,
+                fence,
+                opening_id,
+                record,
+                op=op,
+                closes_intent=closes_intent,
+                took_ms=took,
+                expected=seen,
+                begun=begun,
             )
         )
         known = self._settled(work, recorded)

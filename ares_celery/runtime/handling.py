@@ -21,6 +21,7 @@ from ares_celery.store.base import InboxMessage, Reply
 __all__ = [
     "Begun",
     "Outcome",
+    "begun_before",
     "current_message",
     "failed",
     "handling",
@@ -35,11 +36,12 @@ __all__ = [
 class _Handling:
     """One handling of a message."""
 
-    __slots__ = ("incarnation", "message_id", "sent")
+    __slots__ = ("begun", "incarnation", "message_id", "sent")
 
-    def __init__(self, incarnation: Incarnation, message_id: str) -> None:
+    def __init__(self, incarnation: Incarnation, message: InboxMessage) -> None:
         self.incarnation = incarnation
-        self.message_id = message_id
+        self.message_id = message.message_id
+        self.begun = message.entry if message.began else ""
         self.sent = 0
 
 
@@ -49,7 +51,7 @@ _current: Final[ContextVar[_Handling | None]] = ContextVar("ares_handling", defa
 @contextmanager
 def handling(incarnation: Incarnation, message: InboxMessage) -> Generator[None]:
     """Whatever the block calls, and tasks that begin in it, handles this message, and none of the steps around it."""
-    token = _current.set(_Handling(incarnation, message.message_id))
+    token = _current.set(_Handling(incarnation, message))
     outside, agent = SCOPE.set(None), AGENT.set(incarnation.agent_id)
     incarnation.at_hand += 1
     try:
@@ -65,6 +67,12 @@ def current_message(incarnation: Incarnation) -> str | None:
     """The id of the message that the calling code of this incarnation handles; None when it handles none."""
     current = _current.get()
     return current.message_id if current is not None and current.incarnation is incarnation else None
+
+
+def begun_before(incarnation: Incarnation) -> str:
+    """The inbox entry of the message at hand if its handling began before without coming to an end; else empty."""
+    current = _current.get()
+    return current.begun if current is not None and current.incarnation is incarnation else ""
 
 
 def id_of_sent(incarnation: Incarnation) -> tuple[str, bool]:

@@ -36,7 +36,7 @@ from ares_celery.errors.wording import found_in, message_of
 from ares_celery.ids import Version, check_execution_id, check_step_id
 from ares_celery.model.event import NewEvent
 from ares_celery.model.step import StepIntent, StepRecord, function_identity
-from ares_celery.runtime.handling import current_message
+from ares_celery.runtime.handling import begun_before, current_message
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.step_scope import MAIN, MESSAGE, NEVER, SCOPE, Opening, Scope, execution_of
@@ -340,6 +340,11 @@ class Steps:
         return min(2.0 ** min(attempt - 1, 16), _LONGEST_WAIT)
 
     # -- recording it -------------------------------------------------------------------------------------------------
+
+    @property
+    def _begun_before(self) -> str:
+        """What of the message at hand no longer counts once something is recorded: its earlier beginnings."""
+        return begun_before(self._incarnation)
 
     def _settled(self, work: Work, recorded: Recorded) -> StepRecord:
         """The store has it."""

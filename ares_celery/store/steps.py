@@ -123,6 +123,7 @@ class StepStore(StepReader, Protocol):
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
         event: NewEvent | None = None,
+        begun: str = "",
     ) -> Recorded:
         """Records what a step came to; one round trip. The first record of an id stands.
 
@@ -139,6 +140,8 @@ class StepStore(StepReader, Protocol):
                 store came back older: VersionConflictError with field ``rolled_back`` true.
             event: An event of the agent's own that is stored with the record, in the same write, and tells it. It must
                 have an id.
+            begun: The inbox entry of the message at hand, where earlier handlings of it did not come to its end: what
+                is recorded now makes this its first beginning. Empty: nothing is counted anew.
 
         Raises:
             FencedError: The incarnation is over. ExecutionStateError: The execution is not running.
@@ -204,6 +207,7 @@ class AsyncStepStore(Protocol):
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
         event: NewEvent | None = None,
+        begun: str = "",
     ) -> Recorded:
         """See :meth:`StepStore.record_step`."""
         ...

@@ -296,13 +296,15 @@ def _too_large(holder: Holder, step_id: str, *, what: str, size: int, limit: int
     )
 
 
-def record_step(keys: Keys, *, holder: Holder, step: EncodedStep, closes_intent: bool) -> Call[Recorded]:
-    """Records what a step came to."""
+def record_step(
+    keys: Keys, *, holder: Holder, step: EncodedStep, closes_intent: bool, begun: str = ""
+) -> Call[Recorded]:
+    """Records what a step came to; ``begun``: the inbox entry of a message that has come on by that."""
     step_id, event = step.record.id, step.event
     return Call(
         lambda reply: _parse_recorded(holder, step, reply),
         script="record_step",
-        keys=keys.recorded(holder.agent_id, holder.execution_id),
+        keys=(*keys.recorded(holder.agent_id, holder.execution_id), keys.handling(holder.agent_id)),
         args=(
             holder.fence,
             step_field(step_id),
@@ -315,6 +317,7 @@ def record_step(keys: Keys, *, holder: Holder, step: EncodedStep, closes_intent:
             FEED_LENGTH,
             intent_field(holder.execution_id, step_id) if closes_intent else "",
             holder.expected,
+            begun,
         ),
     )
 

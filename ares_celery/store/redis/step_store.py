@@ -29,6 +29,7 @@ def _record(  # noqa: PLR0913 - the parts of one write
     told: bool,
     took_ms: int,
     event: NewEvent | None,
+    begun: str,
 ) -> Call[Recorded]:
     check_step_id(record.id)
     config = bound.config
@@ -41,7 +42,7 @@ def _record(  # noqa: PLR0913 - the parts of one write
         limit=config.max_event_bytes,
         event=event,
     )
-    return step_calls.record_step(bound.keys, holder=holder, step=step, closes_intent=closes_intent)
+    return step_calls.record_step(bound.keys, holder=holder, step=step, closes_intent=closes_intent, begun=begun)
 
 
 def _begin(bound: Bound, holder: Holder, intent: StepIntent, op: str) -> Call[Begun]:
@@ -93,6 +94,7 @@ class RedisStepStore(RedisStepReader):
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
         event: NewEvent | None = None,
+        begun: str = "",
     ) -> Recorded:
         """Records what a step came to; one round trip."""
         call = _record(
@@ -104,6 +106,7 @@ class RedisStepStore(RedisStepReader):
             told=told,
             took_ms=took_ms,
             event=event,
+            begun=begun,
         )
         return self._bound.client.run(call)
 
@@ -161,6 +164,7 @@ class AsyncRedisStepStore:
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
         event: NewEvent | None = None,
+        begun: str = "",
     ) -> Recorded:
         """Records what a step came to; one round trip."""
         call = _record(
@@ -172,6 +176,7 @@ class AsyncRedisStepStore:
             told=told,
             took_ms=took_ms,
             event=event,
+            begun=begun,
         )
         return await self._client.run(call)
 

@@ -30,8 +30,18 @@ from ares_celery.runtime.async_context import AsyncContext
 from ares_celery.runtime.chunk_writer import LOOK, AsyncChunkWriter, CallerLeft
 from ares_celery.runtime.contained import ContainedExit, contained
 from ares_celery.runtime.context import OUTAGE_PAUSE
-from ares_celery.runtime.ends import failure_reply, park_if_changed
-from ares_celery.runtime.handling import Begun, Outcome, failed, handling, is_later, left, poisoned, unhandled
+from ares_celery.runtime.ends import failure_reply, is_over_budget, park_if_no_answer
+from ares_celery.runtime.handling import (
+    Begun,
+    Outcome,
+    failed,
+    given_back,
+    handling,
+    is_later,
+    left,
+    poisoned,
+    unhandled,
+)
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.store.base import AsyncIncarnationStore, InboxMessage, Reply
 
@@ -231,6 +241,8 @@ class AsyncServing:
         if self._ctx.steps.is_unsettled(message.message_id):
             # Not answered before a person has said how the step came out: then it is handled again, and goes on.
             raise StopSignal
+        if outcome.stays:
+            return
         agent_id, then = self._incarnation.agent_id, self._begun.following() if self._may_serve() else ""
         if outcome.reason is not None:
             await self._bury(message, outcome.reason, outcome.reply)
@@ -296,7 +308,9 @@ class AsyncServing:
             self._dies_of = exit_
             raised = exit_.error
         except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
-            park_if_changed(error)
+            if is_over_budget(self._incarnation, error):
+                return given_back(message)
+            park_if_no_answer(error)
             raised = error
         return failed(message, failure_reply(agent_id, message.message_id, raised))
 

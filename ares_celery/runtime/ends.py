@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ares_celery.errors import AgentFailedError, AgentSignal, AresError, StepChangedError, StepRejectedError
+from ares_celery.errors import (
+    AgentFailedError,
+    AgentSignal,
+    AresError,
+    BudgetExceededError,
+    StepChangedError,
+    StepRejectedError,
+)
 from ares_celery.errors.wording import message_of, place_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
@@ -27,7 +34,8 @@ __all__ = [
     "agent_failed",
     "crash",
     "failure_reply",
-    "park_if_changed",
+    "is_over_budget",
+    "park_if_no_answer",
     "parked_by",
     "verdict_on_return",
     "verdict_on_signal",
@@ -154,15 +162,25 @@ def verdict_on_return(incarnation: Incarnation, *, serves: bool, returned: objec
     return Completed(returned)
 
 
-def park_if_changed(error: BaseException) -> None:
-    """A message is not answered where the code no longer fits what its steps did: it is handled again, by other code.
+def park_if_no_answer(error: BaseException) -> None:
+    """A message is not answered with what only a person brings on: it is handled again then, and its steps are kept.
 
-    That a person did not allow a step is an answer like any other failure: who has sent the message wants to know it.
-    So is a result that cannot be recorded: one odd message must not stop the agent.
+    That a person did not allow a step is an answer like any other failure: who has sent the message wants to know it,
+    and other messages do not wait for an un-parking.
 
     Raises:
         ParkSignal: The error is such a one.
     """
     parked = parked_by(error)
-    if parked is not None and parked.cause == _STEP_CHANGED:
+    if parked is not None and parked.cause != _STEP_REJECTED:
         raise ParkSignal(parked.cause, parked.reason) from error
+
+
+def is_over_budget(incarnation: Incarnation, error: BaseException) -> bool:
+    """The error, or one in its group, is that a budget is used up, for which this incarnation is parked anyway."""
+    if incarnation.parking is None:
+        return False
+    if isinstance(error, BaseExceptionGroup):
+        members = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        return any(is_over_budget(incarnation, one) for one in members)
+    return isinstance(error, BudgetExceededError)

@@ -24,6 +24,7 @@ __all__ = [
     "begun_before",
     "current_message",
     "failed",
+    "given_back",
     "handling",
     "id_of_sent",
     "is_later",
@@ -96,10 +97,12 @@ class Outcome:
     Attributes:
         reply: For whoever waits.
         reason: Why it is given up on; None: it was handled.
+        stays: It stays in the inbox, and is handled again by the next incarnation.
     """
 
     reply: Reply
     reason: DeadReason | None = None
+    stays: bool = False
 
 
 def poisoned(agent_id: str, message: InboxMessage) -> Outcome:
@@ -112,6 +115,11 @@ def left(agent_id: str, message: InboxMessage) -> Outcome:
     """The caller of its stream has left."""
     error = StreamCancelledError(agent_id=agent_id, message_id=message.message_id)
     return Outcome(Reply(message.message_id, error=error.fields), DeadReason.CALLER_LEFT)
+
+
+def given_back(message: InboxMessage) -> Outcome:
+    """It goes on when the agent does: the agent is being parked, and what its steps recorded is kept."""
+    return Outcome(Reply(message.message_id), stays=True)
 
 
 def failed(message: InboxMessage, reply: Reply) -> Outcome:

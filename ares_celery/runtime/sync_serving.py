@@ -26,8 +26,18 @@ from ares_celery.errors import (
 from ares_celery.model.message import DeadReason, MessageKind, StreamResult
 from ares_celery.runtime.chunk_writer import CallerLeft, ChunkWriter
 from ares_celery.runtime.context import OUTAGE_PAUSE
-from ares_celery.runtime.ends import failure_reply, park_if_changed
-from ares_celery.runtime.handling import Begun, Outcome, failed, handling, is_later, left, poisoned, unhandled
+from ares_celery.runtime.ends import failure_reply, is_over_budget, park_if_no_answer
+from ares_celery.runtime.handling import (
+    Begun,
+    Outcome,
+    failed,
+    given_back,
+    handling,
+    is_later,
+    left,
+    poisoned,
+    unhandled,
+)
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.sync_context import SyncContext
 from ares_celery.store.base import InboxMessage, Reply, Store
@@ -165,6 +175,8 @@ class SyncServing:
         if self._ctx.steps.is_unsettled(message.message_id):
             # Not answered before a person has said how the step came out: then it is handled again, and goes on.
             raise StopSignal
+        if outcome.stays:
+            return
         agent_id, then = self._incarnation.agent_id, self._begun.following() if self._may_serve() else ""
         if outcome.reason is not None:
             self._bury(message, outcome.reason, outcome.reply)
@@ -216,7 +228,9 @@ class SyncServing:
         except CallerLeft:
             return left(self._incarnation.agent_id, message)
         except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
-            park_if_changed(error)
+            if is_over_budget(self._incarnation, error):
+                return given_back(message)
+            park_if_no_answer(error)
             raised: BaseException = error
         except BaseException as error:  # noqa: BLE001 - so does it here, and then the agent dies of it
             self._dies_of = raised = error

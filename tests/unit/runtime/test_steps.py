@@ -539,23 +539,51 @@ def test_a_step_that_may_run_again_and_whose_result_cannot_be_recorded_parks_at_
             harness.ask("anything")
 
 
-def test_a_result_that_cannot_be_recorded_in_a_message_is_its_answer_and_one_in_a_group_parks() -> None:
-    """One odd message must not stop an agent; tasks of the main loop do."""
+def test_a_result_that_cannot_be_recorded_parks_in_a_group_too() -> None:
+    """Of tasks of the main loop."""
 
     async def body(ctx: Any) -> None:
         await ctx.sleep(10)
         async with asyncio.TaskGroup() as group:
             group.create_task(ctx.step("pay", unkept, "odd"))
 
-    async def handle(ctx: Any, message: Any) -> Any:
-        return await ctx.step("pay", unkept, message)
-
-    with AgentHarness(made(body, handle)) as harness:
-        with pytest.raises(AgentFailedError, match="is a set"):
-            harness.ask("odd", timeout=1)
-        assert harness.info.state is AgentState.RUNNING
+    with AgentHarness(made(body)) as harness:
         harness.run_until("agent.parked")
         assert harness.info.cause == "step_result"
+
+
+def test_a_message_whose_step_cannot_be_recorded_goes_on_with_other_code() -> None:
+    """It is no answer: what its other steps did is kept, and whoever asks again under its id gets one."""
+
+    async def idle(ctx: Any) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(60)
+
+    async def handle(ctx: Any, message: Any) -> Any:
+        await ctx.step("first", fetch, "a")
+        return await ctx.step("pay", unkept, message)
+
+    async def mended(ctx: Any, message: Any) -> Any:
+        await ctx.step("first", fetch, "a")
+        return await ctx.step("pay", len, message)
+
+    async def careful(ctx: Any, message: Any) -> Any:
+        try:
+            return await ctx.step("pay", unkept, message)
+        except UnserialisableError:
+            return "refused"
+
+    with AgentHarness(made(idle, handle)) as harness:
+        with pytest.raises(AgentParkedError, match="is a set"):
+            harness.ask("odd", message_id="m-1")
+        assert harness.info.cause == "step_result"
+        harness.manager.unpark_agent("a")
+        harness.restart(made(idle, mended))
+        assert harness.ask("odd", message_id="m-1") == 3
+        assert RAN == ["fetch a", "unkept odd"]
+    with AgentHarness(made(idle, careful)) as harness:
+        assert harness.ask("odd") == "refused"
+        assert harness.is_running
 
 
 @pytest.mark.parametrize("agent", [Worker, PlainWorker])

@@ -9,14 +9,16 @@ from enum import StrEnum
 from math import inf
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from ares_celery.ids import Instant
 
 __all__ = ["Approval", "InterruptInfo", "InterruptState", "WaitKind", "Waiting", "is_approved", "together"]
 
 #: Words that say yes, in any case.
-_YES: Final = frozenset({"approve", "approved", "yes", "ok"})
+_YES: Final = frozenset(
+    {"approve", "approved", "accept", "accepted", "allow", "allowed", "yes", "y", "ok", "true", "1"}
+)
 
 
 class WaitKind(StrEnum):
@@ -93,11 +95,13 @@ def together(waits: Collection[Waiting], *, over: int = 0) -> Waiting:
 
 
 def is_approved(decision: str | bool) -> bool:  # noqa: FBT001 - a decision is one of both
-    """Whether a decision says yes: True, or one of approve, approved, yes and ok, in any case.
+    """Whether a decision says yes: True, or approve, accept, allow (also with -d or -ed), yes, y, ok, true or 1.
+
+    In any case; every other word is a no.
 
     Example:
-        >>> is_approved(True), is_approved("Approved"), is_approved("rejected"), is_approved("later")
-        (True, True, False, False)
+        >>> is_approved(True), is_approved("Approved"), is_approved("true"), is_approved("later")
+        (True, True, True, False)
     """
     return decision if isinstance(decision, bool) else decision.strip().lower() in _YES
 
@@ -159,6 +163,7 @@ class InterruptInfo(BaseModel):
         created_at: When it was asked.
         expires_at: When it is too late to decide; None = never.
         decision: What was decided.
+        approved: It is a yes; None while nobody has decided.
         answer: What came with the decision.
         actor: Who decided.
         reason: Why.
@@ -180,3 +185,9 @@ class InterruptInfo(BaseModel):
     actor: str = ""
     reason: str = ""
     decided_at: datetime | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def approved(self) -> bool | None:
+        """See :func:`is_approved`."""
+        return None if self.decision is None else is_approved(self.decision)

@@ -9,7 +9,14 @@ from typing import Any, Final, Literal
 
 from ares_celery.agents.secrets import SECRETS, StoredPlace
 from ares_celery.clock import Clock
-from ares_celery.errors import SecretsHookError, StepChangedError, StepFailedError, StepTimeoutError, ToolTimeoutError
+from ares_celery.errors import (
+    SecretsHookError,
+    StepChangedError,
+    StepFailedError,
+    StepIdReusedError,
+    StepTimeoutError,
+    ToolTimeoutError,
+)
 from ares_celery.errors.wording import describe_error, message_of, traceback_of
 from ares_celery.model.causes import cause_of
 from ares_celery.model.event import RUNTIME_MODULE, EventType, NewEvent
@@ -21,6 +28,8 @@ from ares_celery.runtime.step_work import LONGEST_MESSAGE, LONGEST_TRACEBACK, Wo
 
 __all__ = ["StepWords"]
 
+#: What steps are called that the context makes for an agent.
+_SPAWN, _QUESTION = "spawn", "approval"
 _RUNTIME: Final = {"module": RUNTIME_MODULE}
 
 
@@ -48,6 +57,25 @@ class StepWords:
             recorded=record.function,
             function=work.name,
         )
+
+    def reused(self, work: Work) -> StepIdReusedError:
+        """Its id is used; of a child and of a question, whose ids the agent does not give, in their own words."""
+        whose = {"agent_id": self._agent_id, "execution": work.opening.id, "step": work.path}
+        name = work.path.partition(f"{work.name}:")[2]
+        where = f"in execution {work.opening.id!r} of agent {self._agent_id!r}"
+        if name and work.name == _SPAWN:
+            problem = (
+                f"child {name!r} was spawned already {where}; keep the handle that ctx.spawn gave, give each child an "
+                "id of its own, like f'worker-{i}', or spawn one that rests again in another ctx.execution(…)"
+            )
+            return StepIdReusedError(whose, message=problem)
+        if name and work.name == _QUESTION:
+            problem = (
+                f"question {name!r} was asked already {where}; keep the answer, or put the index in the name, like "
+                "f'deploy:{i}'"
+            )
+            return StepIdReusedError(whose, message=problem)
+        return StepIdReusedError(whose)
 
     def failed(self, work: Work, error: Mapping[str, str]) -> StepFailedError:
         """It has failed in an earlier life, and that is its outcome."""

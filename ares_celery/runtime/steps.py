@@ -253,7 +253,7 @@ class Steps:
                 "ctx.execution(…)"
             )
             raise StepIdReusedError(whose, message=problem)
-        raise StepIdReusedError(whose)
+        raise self._words.reused(work)
 
     def _free(self, work: Work) -> None:
         """Nothing was recorded of it: its id may be used again."""

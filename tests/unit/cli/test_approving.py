@@ -43,25 +43,36 @@ def test_a_word_is_passed_on_and_the_agent_goes_on(asking: AgentHarness) -> None
     """What the agent is told, by whom, and why; one line for people."""
     why = ["--reason", "looked at it", "--actor", "ann"]
     done = run("agents", "approve", "a", "deploy", "yes", "--payload", '{"window": "now"}', *why)
-    assert (done.exit_code, done.stdout, done.stderr) == (ExitCode.OK, "deploy of agent a is decided: yes\n", "")
+    assert (done.exit_code, done.stdout, done.stderr) == (ExitCode.OK, "deploy of agent a is approved\n", "")
     heard = asking.run_until("heard", timeout=5)
     assert heard.payload == {"decision": "yes", "payload": {"window": "now"}, "by": "ann"}
     (resolved,) = [event for event in asking.all_events if event.type == "interrupt.resolved"]
     assert (resolved.payload["actor"], resolved.payload["reason"]) == ("ann", "looked at it")
 
 
-@pytest.mark.parametrize(("words", "approved"), [([], True), (["no"], False), (["not today"], False)])
+@pytest.mark.parametrize(
+    ("words", "approved"),
+    [([], True), (["true"], True), (["1"], True), (["Accepted"], True), (["no"], False), (["not today"], False)],
+)
 def test_without_a_word_it_is_a_yes(asking: AgentHarness, words: list[str], *, approved: bool) -> None:
     """Programs get the question as it is decided now."""
     done = run("agents", "approve", "a", "deploy", *words, "-o", "json")
     told = json.loads(done.stdout)
     assert done.exit_code == ExitCode.OK
     assert (told["name"], told["state"], told["decision"]) == ("deploy", "resolved", (*words, "approve")[0])
+    assert told["approved"] is approved
     assert told["actor"]
     assert told["decided_at"]
     asking.run_until("heard", timeout=5)
     (resolved,) = [event for event in asking.all_events if event.type == "interrupt.resolved"]
     assert resolved.payload["approved"] is approved
+
+
+def test_a_no_is_said_to_be_one(asking: AgentHarness) -> None:
+    """With the word that was taken for it."""
+    assert run("agents", "approve", "a", "-o", "json").stdout.count('"approved": null') == 1
+    done = run("agents", "approve", "a", "deploy", "not today")
+    assert done.stdout == "deploy of agent a is refused (decision 'not today')\n"
 
 
 def test_a_name_that_nobody_asks_is_not_found_and_the_open_ones_are_named(asking: AgentHarness) -> None:
@@ -102,7 +113,7 @@ def test_without_a_name_it_lists_what_is_asked(asking: AgentHarness) -> None:
     lines = run("agents", "approve", "a").stdout.splitlines()
     assert lines[0].split() == ["NAME", "STATE", "ASKED", "UNTIL", "DECISION", "PAYLOAD"]
     assert [line.split()[:2] for line in lines[1:]] == [["announce", "open"], ["deploy", "resolved"]]
-    assert '"about": "announce"' in lines[1]
+    assert '{"about": "announce"}' in lines[1]
     assert "approve by ann" in lines[2]
     listed = json.loads(run("agents", "approve", "a", "-o", "json").stdout)
     assert [(one["name"], one["state"], one["payload"]) for one in listed] == [

@@ -9,7 +9,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, ConfigDict
 
 from ares_celery.ids import Instant
 
@@ -181,13 +181,8 @@ class InterruptInfo(BaseModel):
     created_at: datetime
     expires_at: datetime | None = None
     decision: str | bool | None = None
+    approved: bool | None = None
     answer: Any = None
     actor: str = ""
     reason: str = ""
     decided_at: datetime | None = None
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def approved(self) -> bool | None:
-        """See :func:`is_approved`."""
-        return None if self.decision is None else is_approved(self.decision)

@@ -391,21 +391,11 @@ class AsyncSteps(Steps):
                 start_detached("step-hooks", after)
 
     async def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
-        op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
-        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.newest_version
-        begun = self._begun_before
+        op, took, begun = self._next_op(), self._words.took(work), self._begun_before
+        write = partial(self._store.record_step, self._agent_id, self._fence, work.opening.id, record, begun=begun)
+        seen = self._incarnation.newest_version
         recorded: Recorded = await self._waits.persist(
-            lambda: store.record_step(
-                agent_id,
-                fence,
-                opening_id,
-                record,
-                op=op,
-                closes_intent=closes_intent,
-                took_ms=took,
-                expected=seen,
-                begun=begun,
-            )
+            lambda: write(op=op, closes_intent=closes_intent, took_ms=took, expected=seen)
         )
         known = self._settled(work, recorded)
         if recorded.version is not None and self._is_heard:

@@ -165,14 +165,14 @@ def verdict_on_return(incarnation: Incarnation, *, serves: bool, returned: objec
 def park_if_no_answer(error: BaseException) -> None:
     """A message is not answered with what only a person brings on: it is handled again then, and its steps are kept.
 
-    That a person did not allow a step is an answer like any other failure: who has sent the message wants to know it,
-    and other messages do not wait for an un-parking.
+    That a person did not allow a step, or that its result cannot be recorded, is an answer like any other failure: who
+    has sent the message wants to know it, and one odd message keeps no others waiting for an un-parking.
 
     Raises:
         ParkSignal: The error is such a one.
     """
     parked = parked_by(error)
-    if parked is not None and parked.cause != _STEP_REJECTED:
+    if parked is not None and parked.cause not in (_STEP_REJECTED, _STEP_RESULT):
         raise ParkSignal(parked.cause, parked.reason) from error
 
 

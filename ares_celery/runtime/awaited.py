@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from typing_extensions import override
@@ -92,9 +93,12 @@ class Awaited(Coroutine[Any, Any, T]):
         self._is_used = True
         self._coroutine.close()
 
-    def __bool__(self) -> bool:  # noqa: PLE0304 - raises
+    def __bool__(self) -> bool:
         """It is neither true nor false before it is awaited."""
-        self._refuse()
+        # A task asks whether it has a coroutine when it is shown (Python 3.12 and later).
+        if not self._is_used and not _is_of_asyncio(inspect.currentframe()):
+            self._refuse()
+        return True
 
     def __iter__(self) -> Iterator[Any]:
         """Its result may be a list; it is none."""
@@ -135,6 +139,12 @@ class Awaited(Coroutine[Any, Any, T]):
     def _refuse(self) -> NoReturn:
         self.close()
         raise AwaitMissingError(agent_id=self._incarnation.agent_id, call=self._missing())
+
+
+def _is_of_asyncio(frame: FrameType | None) -> bool:
+    """The caller of the code of this frame is asyncio itself."""
+    caller = None if frame is None else frame.f_back
+    return caller is not None and str(caller.f_globals.get("__name__")).partition(".")[0] == "asyncio"
 
 
 def awaited(

@@ -17,6 +17,7 @@ from tests.redis_server import NoRedisServerError, RedisServer
 
 #: Documents whose code runs agents: with a Redis of their own at ARES_REDIS_URL.
 _WITH_REDIS = (
+    "ask-a-person.md",
     "break-things-on-purpose.md",
     "change-settings.md",
     "checkpoints.md",

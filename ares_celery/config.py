@@ -108,6 +108,13 @@ class RuntimeConfig(BaseModel):
     checkpoint_retention: Duration = timedelta(hours=24)
     #: An event tells each recorded step; off: only failures and steps that are never repeated.
     step_events: bool = True
+    #: Replicas that must have what must not be lost, before it counts: intents of steps that are never repeated,
+    #: decisions of people, what people ask of agents and of the runtime (WAIT). 0: the one server's word is enough.
+    confirm_replicas: Annotated[int, Field(ge=0)] = 0
+    #: And it must be on the server's disk (WAITAOF: Redis 7.2 with an append-only file).
+    confirm_fsync: bool = False
+    #: How long that is waited for; below the five seconds that a call may take.
+    confirm_timeout: Annotated[Duration, Field(le=timedelta(seconds=4))] = timedelta(seconds=2)
     #: Parts the keys are spread over; fixed when the namespace is made.
     shards: Annotated[int, Field(ge=1, le=1024)] = 16
     #: Faults may be injected.
@@ -152,6 +159,9 @@ class RuntimeConfig(BaseModel):
             trim_events: bool = ...,
             checkpoint_retention: timedelta | float | str = ...,
             step_events: bool = ...,
+            confirm_replicas: int = ...,
+            confirm_fsync: bool = ...,
+            confirm_timeout: timedelta | float | str = ...,
             shards: int = ...,
             chaos: bool = ...,
         ) -> None: ...

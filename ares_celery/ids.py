@@ -86,8 +86,12 @@ def check_step_id(value: object) -> str:
     """
     if isinstance(value, str) and value and value.isprintable() and len(value) <= _LONGEST_EXECUTION_ID:
         return value
-    shown = value[:450] if isinstance(value, str) else repr(value)[:450]
-    raise InvalidStepIdError(step=shown)
+    if not isinstance(value, str):
+        problem = (
+            f"a step id is a str, not {value!r:.200} ({type(value).__name__}); put a number in one: f'fetch:{{i}}'"
+        )
+        raise InvalidStepIdError(step=repr(value)[:450], message=problem)
+    raise InvalidStepIdError(step=value[:450])
 
 
 def check_namespace(value: str) -> str:

@@ -86,7 +86,7 @@ def full() -> None:
     print(f"append to subscriber (ms): {subscribe.delivery()}")
     print(f"failover, pool child killed (ms): {failover.child_killed(20)}")
     print(f"failover, worker killed (ms): {failover.worker_killed(10)}")
-    print(f"failover by the lease alone (ms beyond lease_ttl 2 s): {failover.by_lease(10)}")
+    print(f"failover by the lease alone, 2 s (ms from its end): {failover.by_lease(10)}")
     print(f"stop seen by the agent (ms): {failover.stop_seen(100)}")
     trip = messages.round_trip()
     print(f"PING {trip.ping:.0f} µs, process() {trip.process:.0f} µs (p50), ratio {trip.ratio:.2f}")

@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ares_celery import AgentSpec
+from ares_celery.ids import AgentId
+from ares_celery.store.redis.keys import Keys
 from bench.figures import Spread, spread
 from tests.fleet import Fleet, Process
 from tests.redis_server import RedisServer
@@ -52,10 +55,10 @@ class Journal:
 def _fleet(**settings: str) -> Generator[tuple[Fleet, Journal]]:
     with (
         tempfile.TemporaryDirectory() as name,
-        RedisServer(options={"appendfsync": "everysec"}, appendonly=True) as redis,
+        RedisServer(options={"appendfsync": "everysec"}, appendonly=True) as server,
     ):
         folder = Path(name)
-        with Fleet(redis, "bench", folder, {**SETTINGS, **settings, "AGENT_MODULES": "bench.agents"}) as fleet:
+        with Fleet(server, "bench", folder, {**SETTINGS, **settings, "AGENT_MODULES": "bench.agents"}) as fleet:
             yield fleet, Journal(folder / "journal")
 
 
@@ -103,7 +106,10 @@ def worker_killed(kills: int) -> Spread:
 
 
 def by_lease(freezes: int, lease_ttl: float = 2.0) -> Spread:
-    """Milliseconds beyond lease_ttl from SIGSTOP of a worker (no exit to be seen) until another runs the agent."""
+    """Milliseconds from the end of a frozen worker's lease (no exit to be seen) until another runs the agent.
+
+    Not from the signal on: the lease was renewed up to a heartbeat before that, and ends as much sooner.
+    """
     with _fleet(LEASE_TTL=f"{lease_ttl}s", HEARTBEAT_INTERVAL="500ms") as (fleet, journal):
         workers: list[Process] = [fleet.worker("w0"), fleet.worker("w1")]
         _start(fleet, journal)
@@ -113,14 +119,25 @@ def by_lease(freezes: int, lease_ttl: float = 2.0) -> Spread:
             fleet.until("f", "running", incarnation=number + 1)
             wait_until(_settled(lease_ttl * 2), "unbroken contact", timeout=30)
             victim = next(worker for worker in workers if worker.pid == pid)
-            frozen = time.monotonic()
             victim.freeze()
+            over = _lease_end(fleet, "f")
             ran, _ = journal.wait_for(number + 2)
-            taken.append((ran - frozen - lease_ttl) * 1000)
+            taken.append((ran - over) * 1000)
             victim.kill()
             workers.remove(victim)
             workers.append(fleet.worker(f"w{number + 2}"))
         return spread(taken)
+
+
+def _lease_end(fleet: Fleet, agent_id: str) -> float:
+    """When the lease of an agent ends that nobody renews any more, in monotonic seconds."""
+    # What the process had sent before it was frozen has arrived by then.
+    wait_until(_settled(0.05), "the last renewal", timeout=5)
+    keys, agent = Keys(fleet.namespace, fleet.config.shards), AgentId(agent_id)
+    with fleet.redis.client() as client:
+        ends: Any = client.zscore(keys.deadlines(keys.shard_of(agent)), f"lease|{agent_id}")
+    left: float = (float(ends) - fleet.store.server_time()) / 1e6
+    return time.monotonic() + left
 
 
 def _settled(seconds: float) -> Callable[[], bool]:

@@ -29,7 +29,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "int": lambda value: isinstance(value, int) or (isinstance(value, float) and value.is_integer()),
     "float": lambda value: isinstance(value, (int, float)),
     "str": lambda value: isinstance(value, str),
-    "bool": lambda value: isinstance(value, int) and value in (0, 1),
+    "bool": lambda value: isinstance(value, bool),
     "None": lambda value: value is None,
     "list": lambda value: isinstance(value, (list, tuple)),
     "dict": lambda value: isinstance(value, Mapping),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, overload
 
 from ares_celery.agents.children import Spawning, SyncSpawning
 from ares_celery.agents.models import ModelCalls, SyncModelCalls
@@ -81,6 +81,26 @@ class AgentContext(ContextInfo, Sharing, Spawning, Stepping, ModelCalls, Protoco
     Every call waits while the store is away, and raises FencedSignal (not an Exception) once the incarnation is over.
     """
 
+    @overload
+    async def emit(
+        self,
+        type: str,
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        step: None = None,
+    ) -> Event: ...
+    @overload
+    async def emit(
+        self,
+        type: str,
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        step: str,
+    ) -> Event | None: ...
     async def emit(
         self,
         type: str,  # noqa: A002
@@ -88,18 +108,27 @@ class AgentContext(ContextInfo, Sharing, Spawning, Stepping, ModelCalls, Protoco
         /,
         *,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Event:
+        step: str | None = None,
+    ) -> Event | None:
         """Stores an event, then applies it; returns when both are done.
 
         Durable first: when it returns, Redis has the event, and ``apply`` (if defined) ran.
+
+        Code that runs again after a death, as the handling of a message does, emits again. With ``step`` it does not:
+        the event and the record of the step are one write.
 
         Args:
             type: What happened; the runtime's own types are refused.
             payload: JSON values.
             metadata: JSON values about the event rather than of it: a trace id, a user. ``module`` is the runtime's.
+            step: Id of a step of the current execution: the event is stored once in it, whatever dies meanwhile.
+
+        Returns:
+            The event; None when an earlier run of the step has stored it, so that it is in the history already.
 
         Raises:
             EventTooLargeError, UnserialisableError: Refused; nothing was stored or applied.
+            StepIdReusedError, StepChangedError, StepLimitError, BudgetExceededError: As for any step.
         """
         ...
 
@@ -197,6 +226,26 @@ class AgentContext(ContextInfo, Sharing, Spawning, Stepping, ModelCalls, Protoco
 class SyncAgentContext(ContextInfo, SyncSharing, SyncSpawning, SyncStepping, SyncModelCalls, Protocol):
     """The context of an agent whose methods are plain; the same names. Messages are handed over at its calls."""
 
+    @overload
+    def emit(
+        self,
+        type: str,
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        step: None = None,
+    ) -> Event: ...
+    @overload
+    def emit(
+        self,
+        type: str,
+        payload: Mapping[str, Any] | None = None,
+        /,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        step: str,
+    ) -> Event | None: ...
     def emit(
         self,
         type: str,  # noqa: A002
@@ -204,7 +253,8 @@ class SyncAgentContext(ContextInfo, SyncSharing, SyncSpawning, SyncStepping, Syn
         /,
         *,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Event:
+        step: str | None = None,
+    ) -> Event | None:
         """See :meth:`AgentContext.emit`."""
         ...
 

@@ -252,6 +252,8 @@ class Registry:
         for name, value in spec.config.items():
             if not fits(value, types.get(name)):
                 problem = f"{name} is {kind_of(value)}, and the constructor takes {name}: {in_words(types[name])}"
+                if "bool" in types[name]:
+                    problem += "; a bool is true or false"
                 raise InvalidConfigError(agent_id=spec.id, type=spec.type, problem=problem)
 
     def names(self) -> list[str]:

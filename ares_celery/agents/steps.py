@@ -6,13 +6,14 @@ import functools
 import inspect
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, overload
 
 from typing_extensions import override
 
+from ares_celery.agents.guards import guarded
 from ares_celery.errors import InvalidSettingError
 from ares_celery.model.durations import parse_duration
 
@@ -29,6 +30,7 @@ __all__ = [
     "SyncStepping",
     "Unset",
     "is_async",
+    "mark_tool",
     "options_of",
     "step",
     "takes_key",
@@ -42,8 +44,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 Replay = Literal["safe", "keyed", "never"]
 #: The parameter that a keyed function takes.
 KEY: Final = "idempotency_key"
-#: Where a function keeps what ``@step`` said of it.
+#: Where a function keeps what ``@step``, and what ``@tool``, said of it.
 _MARK: Final = "__ares_step__"
+_TOOL_MARK: Final = "__ares_tool__"
 _MOST_RETRIES: Final = 1_000
 
 
@@ -103,6 +106,8 @@ class StepOptions:
 
 #: What holds for a function without ``@step``.
 DEFAULTS: Final = StepOptions()
+#: Tools that keep nothing, as bound methods do.
+_others: Final[dict[Callable[..., Any], StepOptions]] = {}
 
 
 def _checked_replay(replay: object) -> Replay:
@@ -171,7 +176,8 @@ def step(
 ) -> Any:
     """Says how a function behaves as a step of an agent, ``await ctx.step("charge", charge, order)``.
 
-    The function stays what it is; called by itself it is just called.
+    Called by itself the function is just called, which is no step: nothing is recorded, and nothing keeps it from
+    running twice. Of one that is not ``safe`` a warning says so, once, when an agent's code does that.
 
     Args:
         function: When it is written without parentheses, ``@step``.
@@ -198,18 +204,43 @@ def step(
         if not callable(cast("object", decorated)):
             problem = "it cannot be called; decorate a function"
             raise InvalidSettingError(field="step", value=_shown(decorated), problem=problem)
+        of_tool = getattr(decorated, _TOOL_MARK, None)
+        if isinstance(of_tool, StepOptions) and of_tool.replay != replay:
+            problem = f"as a tool the function says replay={of_tool.replay!r}; say the same in both places"
+            raise InvalidSettingError(field="replay", value=replay, problem=problem)
         setattr(decorated, _MARK, options)
-        return decorated
+        return guarded(decorated, replay)
 
     return mark if function is None else mark(function)
 
 
 def options_of(function: Callable[..., Any]) -> StepOptions:
-    """What ``@step`` said of a function, a method or a partial one; otherwise a step is safe, tried once, unlimited."""
-    options = getattr(function, _MARK, None)
+    """What ``@step``, or else ``@tool``, said of a function, a method or a partial; else it is safe."""
+    options = getattr(function, _MARK, None) or getattr(function, _TOOL_MARK, None)
     if options is None and isinstance(function, functools.partial):
         return options_of(function.func)
+    if options is None and _others:
+        with suppress(TypeError):
+            options = _others.get(function)
     return options if isinstance(options, StepOptions) else DEFAULTS
+
+
+def mark_tool(function: Callable[..., Any], replay: Replay, limit: float | None) -> None:
+    """Has a function that is a tool behave as one also where it is called as a step.
+
+    Raises:
+        InvalidSettingError: ``@step`` said something else of it.
+    """
+    said = getattr(function, _MARK, None)
+    if isinstance(said, StepOptions) and said.replay != replay:
+        problem = f"as a step the function says replay={said.replay!r}; say the same in both places"
+        raise InvalidSettingError(field="replay", value=replay, problem=problem)
+    options = StepOptions(replay, limit=limit)
+    try:
+        setattr(function, _TOOL_MARK, options)
+    except (AttributeError, TypeError):
+        with suppress(TypeError):
+            _others[function] = options
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -270,7 +301,7 @@ class StepCaller(Protocol):
         When it returns, the store has the result, as plain JSON; what is returned is that very value, in the first life
         as in later ones. An id that was recorded is not run again: its result is returned. A plain function runs on a
         thread of its own. What the function raises is raised here, and nothing is recorded of it, unless it is a
-        ``never`` one.
+        ``never`` one: its failure is recorded, and raised as StepFailedError.
 
         Args:
             step_id: Unique in its execution; steps that run inside of another one have its id in front.
@@ -281,10 +312,11 @@ class StepCaller(Protocol):
         Raises:
             StepIdReusedError, InvalidStepIdError: The id was used already, or is none.
             StepChangedError: Another function recorded it; nothing was run. Uncaught, it parks the agent.
-            StepFailedError: A ``never`` one has failed in an earlier life.
+            StepFailedError: A ``never`` one has failed, now (``__cause__`` is what it raised) or in an earlier life.
             StepTimeoutError: It did not return in time; the agent parks if it is a ``never`` one: a person has to look.
             StepSignatureError: A keyed function without the parameter ``idempotency_key``; nothing was run.
-            StepResultTooLargeError, UnserialisableError, StepLimitError: The result cannot be recorded.
+            StepResultTooLargeError, UnserialisableError, StepLimitError: The result cannot be recorded. Uncaught, it
+                parks the agent; of a ``never`` one it does in any case: a person says what came of it.
             ExecutionStateError: The execution is finished, and the step is new.
         """
         ...
@@ -302,7 +334,12 @@ class StepCaller(Protocol):
 
 
 class SyncStepCaller(Protocol):
-    """``ctx.step`` of a plain agent: see :class:`StepCaller`. An async function runs on this process's event loop."""
+    """``ctx.step`` of a plain agent: see :class:`StepCaller`. An async function runs on this process's event loop.
+
+    Steps may be made on threads that the agent begins. While it is in a block or in a message, such a thread needs the
+    context of the code that begins it, ``pool.submit(contextvars.copy_context().run, work)``: else nobody could tell
+    whether the step belongs there, and it is refused with StepThreadError.
+    """
 
     @overload
     def __call__(

@@ -11,9 +11,10 @@ from typing import Any, Final, TypeVar, cast, get_args
 
 from typing_extensions import override
 
+from ares_celery.agents.guards import guarded
 from ares_celery.agents.named import NamedFunctions, check_decorated
-from ares_celery.agents.steps import KEY, Replay, is_async, takes_key
-from ares_celery.errors import ToolError
+from ares_celery.agents.steps import KEY, Replay, is_async, mark_tool, takes_key
+from ares_celery.errors import InvalidSettingError, ToolError
 from ares_celery.model.durations import parse_duration
 
 __all__ = ["KEY", "TOOLS", "Replay", "Tool", "ToolRegistry", "override_tool", "tool"]
@@ -67,7 +68,12 @@ class ToolRegistry(NamedFunctions[Tool]):
             raise _refused(name, f"replay={replay!r} is not one of {', '.join(get_args(Replay))}")
         if replay == "keyed" and not takes_key(function):
             raise _refused(name, f'a keyed tool takes its key: add the parameter {KEY}: str = ""')
-        return self.add(Tool(name, function, is_async(function), replay, limit_of(name, timeout)))
+        limit = limit_of(name, timeout)
+        try:
+            mark_tool(function, replay, limit.total_seconds() if limit is not None else None)
+        except InvalidSettingError as error:
+            raise _refused(name, f"replay={replay!r}: {error.fields['problem']}") from error
+        return self.add(Tool(name, function, is_async(function), replay, limit))
 
     @override
     def override(self, name: str, value: object) -> AbstractContextManager[None]:
@@ -118,7 +124,8 @@ def tool(name: str, /, *, replay: Replay = "never", timeout: timedelta | float |
         name: What agents call it.
         replay: How a call may be repeated after a death: ``never`` unless you say otherwise; ``safe`` for pure work
             and reads; ``keyed`` for what takes a parameter ``idempotency_key`` and does its work once for a key. A
-            ``never`` tool whose outcome nobody knows parks its agent until a person has said it.
+            ``never`` tool whose outcome nobody knows parks its agent until a person has said it. It holds for
+            ``ctx.step("id", function, …)`` too.
         timeout: Longest time of a call, a timedelta, seconds, or text such as 500ms.
 
     Raises:
@@ -134,8 +141,9 @@ def tool(name: str, /, *, replay: Replay = "never", timeout: timedelta | float |
     check_decorated(name, "tool", _refused)
 
     def register(function: F) -> F:
-        TOOLS.register(name, function, replay=replay, timeout=timeout)
-        return function
+        called = guarded(function, replay)
+        TOOLS.register(name, called, replay=replay, timeout=timeout)
+        return called
 
     return register
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ares_celery.cli.apps import Session
     from ares_celery.model.agent import AgentInfo
 
-__all__ = ["say_standing", "seconds_left", "standing", "state_words", "store_time"]
+__all__ = ["budget_words", "say_standing", "seconds_left", "standing", "state_words", "store_time", "wait_words"]
 
 
 def say_standing(session: Session, agent_id: str) -> None:
@@ -107,7 +107,7 @@ def _after_the_stop(info: AgentInfo) -> str:
             return ""
 
 
-def _parked(info: AgentInfo) -> str:
+def _parked(info: AgentInfo) -> str:  # noqa: PLR0911 - one sentence a cause
     cause = f" ({info.cause})" if info.cause else ""
     if info.cause == "integrity":
         return (
@@ -118,12 +118,49 @@ def _parked(info: AgentInfo) -> str:
         what = f"`ares agents show {info.id}` tells which step may or may not have happened"
         return f"{cause} and stays so: {what}; `ares agents reconcile {info.id}` says which of both"
     if info.cause == "budget":
-        return (
-            f"{cause} and stays so: `ares agents show {info.id}` tells which is used up; `ares agents update ID "
-            f"--budget …` allows more, then `ares agents unpark {info.id}` lets it go on"
-        )
+        return f"{cause}{budget_words(info)}"
     if info.cause == "step_changed":
         return (
             f"{cause} and stays so: deploy code that fits what its step recorded, then `ares agents restart {info.id}`"
         )
+    if info.cause == "step_rejected":
+        return (
+            f"{cause} and stays so: `ares agents show {info.id}` tells who did not allow which step; "
+            f"`ares agents unpark {info.id}` has the question asked again"
+        )
+    if info.cause == "step_result":
+        return (
+            f"{cause} and stays so: `ares agents show {info.id}` tells which step gave what cannot be recorded; deploy "
+            f"one whose result can be, then `ares agents restart {info.id}`"
+        )
     return f"{cause} and stays so until `ares agents restart {info.id}`"
+
+
+def budget_words(info: AgentInfo) -> str:
+    """How an agent that was parked for its budget stands now; its reason tells how it stood then."""
+    unpark = f"`ares agents unpark {info.id}` lets it go on"
+    below = info.spent_below or {}
+    for name, limit in (info.budget or {}).items():
+        spent = round(info.spent.get(name, 0) + below.get(name, 0), 6)
+        if spent >= limit:
+            return (
+                f" and stays so: its {name} are used up ({spent} of {limit}); `ares agents update {info.id} "
+                f"--budget {name}=…` allows more, then {unpark}"
+            )
+    if f"of agent {info.id!r} are used up" in info.reason:
+        return f", and is allowed more now: {unpark}"
+    return (
+        f" and stays so: `ares agents show {info.id}` tells whose budget was used up; `ares agents update` with "
+        f"--budget allows that agent more, then {unpark}"
+    )
+
+
+def wait_words(info: AgentInfo) -> str:
+    """What an agent waits for, without its slot or in the middle of its code; empty: for nothing that is known."""
+    kind, _, name = (info.waiting_on or "").partition(":")
+    until = f"until {info.waiting_until.isoformat(timespec='seconds')}" if info.waiting_until is not None else ""
+    if info.state.value == "waiting":
+        return " ".join(part for part in (f"approval {name}" if kind == "approval" else "", until) if part)
+    # A question whose answer is waited for in place is the step at hand.
+    kind, _, name = (info.step or "").rpartition("/")[2].partition(":")
+    return f"approval {name}, keeps its slot" if kind == "approval" and name else ""

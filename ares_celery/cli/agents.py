@@ -12,6 +12,7 @@ from ares_celery.cli.agents_check import check
 from ares_celery.cli.agents_fork import fork
 from ares_celery.cli.agents_reconcile import reconcile
 from ares_celery.cli.agents_show import LOOKING
+from ares_celery.cli.agents_steps import steps
 from ares_celery.cli.agents_talk import TALKING
 from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.options import DURATION, JSON, why_options
@@ -296,5 +297,5 @@ def rm(session: Session, agent_id: str, reason: str, actor: str) -> None:
     say(f"agent {agent_id} is forgotten")
 
 
-for _command in (*LOOKING, check, fork, reconcile, *TALKING):
+for _command in (*LOOKING, steps, check, fork, reconcile, *TALKING):
     agents.add_command(_command)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ares_celery.cli.agent_words import seconds_left, state_words, store_time
+from ares_celery.cli.agent_words import budget_words, seconds_left, state_words, store_time, wait_words
 from ares_celery.cli.agents_follow import check_stream_exists
 from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.output import clean, in_units, output_option, print_facts, print_json, print_table, say, shorten
@@ -56,7 +56,7 @@ def ls(session: Session, states: tuple[str, ...], agent_type: str | None, parent
         (
             (
                 *(info.id, info.type, *([info.group] if grouped else []), state_words(info, now), info.worker),
-                *(str(info.incarnation), str(info.restarts), shorten(info.reason, _REASON_SHOWN)),
+                *(str(info.incarnation), str(info.restarts), wait_words(info) or shorten(info.reason, _REASON_SHOWN)),
             )
             for info in found
         ),
@@ -82,6 +82,8 @@ def show(session: Session, agent_id: str, output: str) -> None:
     left = seconds_left(info, store_time(session, [info]))
     if info.next_attempt is not None and left is not None:
         facts["next_attempt"] = f"{info.next_attempt.isoformat(timespec='milliseconds')} (in {left:.1f} s)"
+    if info.state.value == "parked" and info.cause == "budget":
+        facts["now"] = f"parked{budget_words(info)}"
     print_facts({**facts, **_open_facts(info.id, open_steps)})
 
 

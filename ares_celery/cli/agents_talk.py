@@ -84,6 +84,13 @@ def _for_people(value: object) -> str:
     return clean(value) if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=True)
 
 
+def _in_a_line(value: object) -> str:
+    """A text as it is, another JSON value without line ends."""
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 @click.command()
 @_ID
 @click.argument("name", required=False)
@@ -105,9 +112,10 @@ def approve(  # noqa: PLR0913 - one parameter an option
     actor: str,
     output: str,
 ) -> None:
-    """Decide what agent ID has asked under NAME: approve, or another word as DECISION.
+    """Decide what agent ID has asked under NAME; without a DECISION it is a yes.
 
-    Without NAME it lists what the agent asks and has asked.
+    So it is with approve, accept, allow, yes, y, ok, true or 1; every other word is a no. Without NAME it
+    lists what the agent asks and has asked.
     """
     if name is None:
         _list_questions(session, agent_id, output)
@@ -118,7 +126,8 @@ def approve(  # noqa: PLR0913 - one parameter an option
     if output == "json":
         print_json(decided)
     else:
-        click.echo(clean(f"{decided.name} of agent {agent_id} is decided: {decided.decision}"))
+        outcome = "approved" if decided.approved else f"refused (decision {decided.decision!r})"
+        click.echo(clean(f"{decided.name} of agent {agent_id} is {outcome}"))
 
 
 def _list_questions(session: Session, agent_id: str, output: str) -> None:
@@ -131,7 +140,7 @@ def _list_questions(session: Session, agent_id: str, output: str) -> None:
             *(one.name, one.state.value, one.created_at.isoformat(timespec="seconds")),
             one.expires_at.isoformat(timespec="seconds") if one.expires_at else "",
             "" if one.decision is None else f"{one.decision} by {one.actor}",
-            "" if one.payload is None else shorten(_for_people(one.payload), _SHOWN),
+            "" if one.payload is None else shorten(_in_a_line(one.payload), _SHOWN),
         )
         for one in found
     )

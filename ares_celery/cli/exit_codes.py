@@ -53,6 +53,7 @@ _BY_CODE: Final[Mapping[str, ExitCode]] = {
             "budget_exceeded",
             "chaos_disabled",
             "fault_limit",
+            "interrupt_resolved",
             "mailbox_full",
             "namespace_mismatch",
             "operation_not_supported",

@@ -74,6 +74,7 @@ from ares_celery.errors.shared import (
 from ares_celery.errors.signals import AgentSignal, FencedSignal, StopSignal, WaitSignal
 from ares_celery.errors.state import NewerStateError, SnapshotStoreError, StateUpcastError, WorkerHookError
 from ares_celery.errors.steps import (
+    AwaitMissingError,
     InvalidStepIdError,
     SecretsHookError,
     StepChangedError,
@@ -83,10 +84,12 @@ from ares_celery.errors.steps import (
     StepOutcomeUnknownError,
     StepResultTooLargeError,
     StepSignatureError,
+    StepThreadError,
     StepTimeoutError,
 )
 from ares_celery.errors.store import (
     NamespaceMismatchError,
+    NotConfirmedError,
     OperationIdReusedError,
     StoreUnavailableError,
     UnreadableGroupError,
@@ -118,6 +121,7 @@ __all__ = [
     "ApprovalTimeoutError",
     "ArenaBusyError",
     "AresError",
+    "AwaitMissingError",
     "BudgetExceededError",
     "ChaosDisabledError",
     "CheckpointSchemaVersionError",
@@ -162,6 +166,7 @@ __all__ = [
     "NewerStateError",
     "NilAgentError",
     "NilFactoryError",
+    "NotConfirmedError",
     "NotFoundError",
     "OperationIdReusedError",
     "OperationNotSupportedError",
@@ -188,6 +193,7 @@ __all__ = [
     "StepResultTooLargeError",
     "StepSettledError",
     "StepSignatureError",
+    "StepThreadError",
     "StepTimeoutError",
     "StepsUnsettledError",
     "StopSignal",

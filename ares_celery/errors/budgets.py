@@ -18,3 +18,8 @@ class BudgetExceededError(AresError):
         "agent {agent_id!r} may do no more: the {budget} of agent {whose!r} are used up ({spent} of {limit}); allow "
         "more with `ares agents update {whose} --budget {budget}=…`, then `ares agents unpark {agent_id}`"
     )
+
+    @property
+    def finding(self) -> str:
+        """What is used up, without what to do about it: why its agent is parked."""
+        return "the {budget} of agent {whose!r} are used up ({spent} of {limit})".format_map(self.fields)

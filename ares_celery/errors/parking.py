@@ -36,6 +36,16 @@ class AgentParkedError(AresError):
                 f"deploy the function that recorded the step again, or say `formerly=` where its result holds, then "
                 f"`ares agents restart {agent_id}`"
             )
+        elif known.get("cause") == "step_rejected":
+            cure = (
+                f"`ares agents unpark {agent_id}` to have the same question asked again, or deploy code that goes on "
+                "without the step where StepRejectedError is raised"
+            )
+        elif known.get("cause") == "step_result":
+            cure = (
+                f"deploy a function whose result can be recorded (plain JSON, small enough, or a reference), then "
+                f"`ares agents restart {agent_id}`"
+            )
         elif known.get("cause") == "reconcile" and known.get("intents", 1):
             cure = f"say with `ares agents reconcile {agent_id}` what became of the step"
         super().__init__({"cure": cure, **known})

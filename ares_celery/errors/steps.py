@@ -5,6 +5,7 @@ from __future__ import annotations
 from ares_celery.errors.base import AresError
 
 __all__ = [
+    "AwaitMissingError",
     "InvalidStepIdError",
     "SecretsHookError",
     "StepChangedError",
@@ -14,6 +15,7 @@ __all__ = [
     "StepOutcomeUnknownError",
     "StepResultTooLargeError",
     "StepSignatureError",
+    "StepThreadError",
     "StepTimeoutError",
 ]
 
@@ -55,6 +57,13 @@ class StepFailedError(AresError):
     )
 
 
+class AwaitMissingError(AresError, TypeError):
+    """A call of an async context was taken for its result, or dropped, before it was awaited; nothing was done."""
+
+    code = "await_missing"
+    template = "await is missing: await {call}"
+
+
 class StepSignatureError(AresError, TypeError):
     """The function of a step lacks a parameter that its way of replaying needs; it did not run."""
 
@@ -67,6 +76,17 @@ class StepTimeoutError(AresError, TimeoutError):
 
     code = "step_timeout"
     template = "step {step!r} of execution {execution!r} of agent {agent_id!r} did not return within {timeout} s"
+
+
+class StepThreadError(AresError, RuntimeError):
+    """A step was made on a thread that does not say to which execution it belongs; it did not run."""
+
+    code = "step_thread"
+    template = (
+        "step {step!r} of agent {agent_id!r} is made on a thread of its own while the agent is in {at}, and nobody can "
+        "tell whether it belongs there; give the thread the context of the code that begins it: "
+        "pool.submit(contextvars.copy_context().run, work)"
+    )
 
 
 class StepOutcomeUnknownError(AresError):

@@ -6,6 +6,7 @@ from ares_celery.errors.base import AresError
 
 __all__ = [
     "NamespaceMismatchError",
+    "NotConfirmedError",
     "OperationIdReusedError",
     "StoreUnavailableError",
     "UnreadableGroupError",
@@ -19,6 +20,19 @@ class StoreUnavailableError(AresError, ConnectionError):
 
     code = "store_unavailable"
     template = "the store at {url} did not answer: {problem}; is it up? set ARES_REDIS_URL to the right one"
+
+
+class NotConfirmedError(StoreUnavailableError):
+    """The store has it, but not yet where the namespace wants it before it counts; asking again is safe.
+
+    Such a write may be lost with the server that has it: a step that is never repeated is not begun behind it.
+    """
+
+    code = "not_confirmed"
+    template = (
+        "written, but not confirmed within {seconds} s: {problem}; the same call again confirms it. Are the replicas "
+        "connected? the settings are confirm_replicas, confirm_fsync and confirm_timeout"
+    )
 
 
 class OperationIdReusedError(AresError, ValueError):

@@ -56,7 +56,10 @@ class ApprovalTimeoutError(AresError, TimeoutError):
 
 
 class StepRejectedError(AresError):
-    """A person did not allow this step, so it did not run; fields ``decision``, ``actor`` and ``answer`` tell more."""
+    """A person did not allow this step, so it did not run; fields ``decision``, ``actor`` and ``answer`` tell more.
+
+    Uncaught in ``start`` it parks the agent with cause ``step_rejected``; in ``process`` it is the answer.
+    """
 
     code = "step_rejected"
     template = "step {step!r} of agent {agent_id!r} was not allowed: {decision!r} by {actor}"

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from typing import TypeVar, cast
 
 from ares_celery.errors.signals import AgentSignal
 
-__all__ = ["describe_error", "message_of", "place_of", "say_place", "traceback_of"]
+__all__ = ["describe_error", "found_in", "message_of", "place_of", "say_place", "traceback_of"]
+
+E = TypeVar("E", bound=BaseException)
+
+
+def found_in(error: BaseException | None, kind: type[E]) -> E | None:
+    """The exception itself if it is one of this kind, or the first in its group that is.
+
+    Example:
+        >>> found_in(ExceptionGroup("both", [KeyError("a"), ValueError("boom")]), ValueError)
+        ValueError('boom')
+    """
+    if isinstance(error, kind):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        members = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        return next((found for one in members if (found := found_in(one, kind)) is not None), None)
+    return None
 
 
 def message_of(error: BaseException) -> str:

@@ -325,8 +325,8 @@ class AgentRecord:
     begin_anew: bool = False
     #: What it waits for without being hosted.
     waiting: Waiting | None = None
-    #: Decisions of people about what it asked; counted by the store.
-    decisions: int = 0
+    decisions: int = 0  # of people about what it asked; counted by the store
+    rejected: str = ""  # the question whose no has parked it; whoever un-parks it has it asked anew
     #: Which timers its present or next incarnation has been woken for: until when, how many in a row, and when it was.
     woken_until: Instant = Instant(0)
     woken_sleeps: int = 0

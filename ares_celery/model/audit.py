@@ -8,10 +8,10 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from ares_celery.model.agent import AgentRecord
-from ares_celery.model.command import Operation, Unpark
+from ares_celery.model.command import Command, Operation, Unpark
 from ares_celery.model.plan import Plan
 
-__all__ = ["AuditEntry", "AuditNote", "note_of"]
+__all__ = ["AuditEntry", "AuditNote", "is_asked", "note_of"]
 
 #: Operations that a person or a service asks for. All others are findings of the runtime, which its events tell.
 _ASKED: Final = frozenset(
@@ -70,12 +70,18 @@ class AuditEntry(AuditNote):
     time: datetime
 
 
+def is_asked(command: Command) -> bool:
+    """Somebody asks for it, whose word must not be lost once it is acknowledged."""
+    # Deadlines that passed have no operation of their own.
+    operation: Operation | None = getattr(command, "operation", None)
+    return operation in _ASKED and bool(command.actor)
+
+
 def note_of(plan: Plan, op: str) -> AuditNote | None:
     """What a plan's commit writes into the audit stream; None for what nobody asked for."""
     command = plan.command
-    # Deadlines that passed have no operation of their own.
     operation: Operation | None = getattr(command, "operation", None)
-    if operation is None or operation not in _ASKED or not command.actor:
+    if operation is None or not is_asked(command):
         return None
     record = plan.after or plan.before
     return AuditNote(

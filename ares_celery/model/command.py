@@ -338,10 +338,16 @@ class Complete(Fenced):
 
 @dataclass(frozen=True, slots=True)
 class Park(Fenced):
-    """The incarnation found what only a person can settle."""
+    """The incarnation found what only a person can settle.
+
+    Attributes:
+        cause: The record's.
+        rejected: The question to which a person said no; empty: that is not why.
+    """
 
     operation: ClassVar = Operation.PARK
     cause: str = ""
+    rejected: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,11 +168,12 @@ def park_hosted(situation: Situation, command: Command) -> Plan:
     """The incarnation found what only a person can settle."""
     record = the_record(situation)
     _demand_fence(record, command)
-    cause = cast("commands.Park", command).cause
+    asked = cast("commands.Park", command)
+    cause = asked.cause
     failed: tuple[NewEvent, ...] = ()
     if record.failover:
         failed = (lifecycle_event(record, EventType.FAILOVER_FAILED, reason=command.reason, cause=cause),)
-    after = replace(end(record, situation.now), failover=False)
+    after = replace(end(record, situation.now), failover=False, rejected=asked.rejected or record.rejected)
     plan = park(situation, command, after, cause, command.reason, events=failed)
     if cause != UNKNOWN_OUTCOME:
         return plan

@@ -19,8 +19,15 @@ _LONGEST: Final = 200
 _MOST: Final = 3
 
 
-def why_parked(agent_id: AgentId, intents: Sequence[StepIntent]) -> str:
+def why_parked(
+    agent_id: AgentId, intents: Sequence[StepIntent], returned: Mapping[tuple[str, str], str] | None = None
+) -> str:
     """Why an agent with steps of unknown outcome does not run, and what to do about it.
+
+    Args:
+        agent_id: Which agent.
+        intents: The steps.
+        returned: By execution and step, why the result of one that returned cannot be recorded.
 
     Example:
         >>> print(why_parked(AgentId("a"), [StepIntent("main", "charge", "charge", arguments={"args": [7]})]))
@@ -31,14 +38,22 @@ def why_parked(agent_id: AgentId, intents: Sequence[StepIntent]) -> str:
             "a step was begun and nobody knows whether it happened; "
             f"`ares agents show {agent_id}` tells which, `ares agents reconcile {agent_id}` settles it"
         )
-    told = [_sentence(agent_id, intent) for intent in intents[:_MOST]]
+    known = returned or {}
+    told = [_sentence(agent_id, one, known.get((one.execution, one.step), "")) for one in intents[:_MOST]]
     if len(intents) > _MOST:
         told.append(f"and {len(intents) - _MOST} more steps: `ares agents show {agent_id}`")
     return "; ".join(told)
 
 
-def _sentence(agent_id: AgentId, intent: StepIntent) -> str:
+def _sentence(agent_id: AgentId, intent: StepIntent, problem: str) -> str:
     since = to_datetime(intent.time).isoformat(timespec="seconds")
+    if problem:
+        # Without a word of a repetition: it has happened.
+        return (
+            f"step {intent.step!r} of execution {intent.execution!r} was begun, it returned, and its result cannot be "
+            f"recorded: {problem}: {call_of(intent)}, since {since}, in incarnation {intent.incarnation}; look what it "
+            f"did, then say `{how_to_settle(agent_id, intent)} --done RESULT`"
+        )
     return (
         f"step {intent.step!r} of execution {intent.execution!r} was begun and nobody knows whether it happened: "
         f"{call_of(intent)}, since {since}, in incarnation {intent.incarnation}; look what it did, then say "

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
 from ares_celery.ids import Instant
 
-__all__ = ["Approval", "InterruptInfo", "InterruptState", "WaitKind", "Waiting", "is_approved"]
+__all__ = ["Approval", "InterruptInfo", "InterruptState", "WaitKind", "Waiting", "is_approved", "together"]
 
 #: Words that say yes, in any case.
-_YES: Final = frozenset({"approve", "approved", "yes", "ok"})
+_YES: Final = frozenset(
+    {"approve", "approved", "accept", "accepted", "allow", "allowed", "yes", "y", "ok", "true", "1"}
+)
 
 
 class WaitKind(StrEnum):
@@ -33,7 +37,8 @@ class Waiting:
         name: Of the interrupt; empty for a timer.
         until: When it goes on in any case, by the clock of Redis; 0 = only a decision brings it on.
         decisions: How many decisions about the agent there were when its code last looked; -1 = they do not matter.
-        sleeps: Timers that its code has waited for since it last recorded or emitted something, this one included.
+        sleeps: Timers that its code has waited for since it last recorded or emitted something, those that end with
+            this wait included.
     """
 
     kind: WaitKind = WaitKind.TIMER
@@ -63,26 +68,40 @@ class Waiting:
         kind, until, decisions, sleeps, name = text.split("|", 4)
         return cls(WaitKind(kind), name, Instant(int(until)), int(decisions), int(sleeps))
 
-    def joined(self, other: Waiting | None) -> Waiting:
-        """Both at once: what comes first ends the wait."""
-        if other is None:
-            return self
-        times = [one for one in (self.until, other.until) if one]
-        return Waiting(
-            self.kind,
-            self.name,
-            min(times, default=Instant(0)),
-            min((one for one in (self.decisions, other.decisions) if one >= 0), default=-1),
-            max(self.sleeps, other.sleeps),
-        )
+
+def together(waits: Collection[Waiting], *, over: int = 0) -> Waiting:
+    """Several waits of one incarnation as one: what comes first ends it.
+
+    Args:
+        waits: At least one. A timer of an agent without its slot has ``sleeps`` 1.
+        over: How many such timers are behind the agent's code already.
+
+    Example:
+        >>> timer, asked = Waiting(until=Instant(9), sleeps=1), Waiting(WaitKind.APPROVAL, "deploy", Instant(5), 2)
+        >>> together([timer, asked], over=1)
+        Waiting(kind=<WaitKind.APPROVAL: 'approval'>, name='deploy', until=5, decisions=2, sleeps=1)
+        >>> together([timer, Waiting(until=Instant(7), sleeps=1)]).sleeps
+        1
+    """
+    first = min(waits, key=lambda one: one.until or inf)
+    return Waiting(
+        first.kind,
+        first.name,
+        first.until,
+        min((one.decisions for one in waits if one.decisions >= 0), default=-1),
+        # Those that are over when the first one is.
+        over + sum(one.sleeps for one in waits if 0 < one.until <= first.until),
+    )
 
 
 def is_approved(decision: str | bool) -> bool:  # noqa: FBT001 - a decision is one of both
-    """Whether a decision says yes: True, or one of approve, approved, yes and ok, in any case.
+    """Whether a decision says yes: True, or approve, accept, allow (also with -d or -ed), yes, y, ok, true or 1.
+
+    In any case; every other word is a no.
 
     Example:
-        >>> is_approved(True), is_approved("Approved"), is_approved("rejected"), is_approved("later")
-        (True, True, False, False)
+        >>> is_approved(True), is_approved("Approved"), is_approved("true"), is_approved("later")
+        (True, True, True, False)
     """
     return decision if isinstance(decision, bool) else decision.strip().lower() in _YES
 
@@ -144,6 +163,7 @@ class InterruptInfo(BaseModel):
         created_at: When it was asked.
         expires_at: When it is too late to decide; None = never.
         decision: What was decided.
+        approved: It is a yes; None while nobody has decided.
         answer: What came with the decision.
         actor: Who decided.
         reason: Why.
@@ -161,6 +181,7 @@ class InterruptInfo(BaseModel):
     created_at: datetime
     expires_at: datetime | None = None
     decision: str | bool | None = None
+    approved: bool | None = None
     answer: Any = None
     actor: str = ""
     reason: str = ""

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from ares_celery.agents.contract import Agent
+from ares_celery.agents.guards import AGENT
 from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
@@ -146,6 +147,7 @@ class AsyncBody:
         self._on_wake()
 
     async def _run(self) -> None:
+        AGENT.set(self._incarnation.agent_id)
         end: End | None = None
         try:
             end = await self._live()

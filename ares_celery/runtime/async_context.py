@@ -28,8 +28,9 @@ from ares_celery.errors import (
 from ares_celery.ids import Version, check_agent_id
 from ares_celery.model.agent import AgentSpec
 from ares_celery.model.event import Event, NewEvent, ReadOptions
-from ares_celery.runtime.async_steps import AsyncExecution, AsyncStepCaller, AsyncSteps, AsyncStepWaits
+from ares_celery.runtime.async_steps import AsyncExecution, AsyncStepCaller, AsyncSteps
 from ares_celery.runtime.async_waits import AsyncWaiting
+from ares_celery.runtime.awaited import awaited
 from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.fault_points import AsyncFaultPoints
@@ -39,6 +40,7 @@ from ares_celery.runtime.llm_access import AsyncModels
 from ares_celery.runtime.nursery import AsyncChild, AsyncNursery
 from ares_celery.runtime.shared_access import AsyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.step_waits import AsyncStepWaits
 from ares_celery.runtime.tool_calls import AsyncToolCall
 from ares_celery.store.base import AsyncIncarnationStore
 
@@ -71,7 +73,9 @@ class AsyncContext(AsyncWaiting):
     @cached_property
     def steps(self) -> AsyncSteps:
         """The steps of this incarnation."""
-        waits = AsyncStepWaits(self._persist, self._alive, self._emit, self._wait_to_retry, self._tell_stored)
+        waits = AsyncStepWaits(
+            self._persist, self._alive, self._emit, self._emit_by, self._wait_to_retry, self._tell_stored
+        )
         steps = AsyncSteps(self._step_parts(self._meter.steps_are), self._store, waits)
         steps.gate = self._meter.check
         steps.interrupter = self._demand_word
@@ -98,6 +102,10 @@ class AsyncContext(AsyncWaiting):
     @override
     async def _as_step(self, step_id: str, function: Callable[[], Awaitable[Any]]) -> Any:
         return await self.steps.run(step_id, function, (), {}, DEFAULTS, name=step_id.partition(":")[0])
+
+    @override
+    def _has_step(self, step_id: str) -> bool:
+        return self.steps.has(step_id)
 
     def execution(self, execution_id: str, /) -> AsyncExecution:
         """The execution that the steps of a block belong to."""
@@ -127,6 +135,7 @@ class AsyncContext(AsyncWaiting):
             next_op=self._next_op,
         )
 
+    @awaited
     async def charge(self, tokens: int = 0, usd: float = 0, steps: int = 0) -> Mapping[str, float]:
         """Records what was spent; returns all that the agent has spent so far."""
         return await self._meter.charge(tokens, usd, steps)
@@ -168,10 +177,17 @@ class AsyncContext(AsyncWaiting):
         """A limit that all agents share."""
         return self._models.limit(name, rate, concurrency)
 
+    @property
+    @override
+    def _is_busy(self) -> bool:
+        return self._emitting.locked() or self.steps.are_busy(self._waits)
+
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; called on the loop."""
+        self._news = object()
         self._woken.set()
 
+    @awaited
     async def emit(
         self,
         type: str,  # noqa: A002
@@ -179,12 +195,15 @@ class AsyncContext(AsyncWaiting):
         /,
         *,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Event:
-        """Stores an event, then applies it; returns when both are done."""
+        step: str | None = None,
+    ) -> Any:  # noqa: ANN401 - the event, or None: see the protocol
+        """Stores an event, then applies it; returns when both are done. With ``step`` once in its execution."""
         if self._incarnation.faults is not None:
             await self.points.reach()
-        return (await self._emit(self._new_events([(type, payload)], metadata)))[0]
+        made = self._new_events([(type, payload)], metadata)
+        return (await self._emit(made))[0] if step is None else await self.steps.emit(step, made[0])
 
+    @awaited
     async def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""
         if self._incarnation.faults is not None:
@@ -192,6 +211,7 @@ class AsyncContext(AsyncWaiting):
         made = self._new_events(events)
         return await self._emit(made) if made else ()
 
+    @awaited
     async def sleep(self, seconds: float, /) -> None:
         """Waits; wakes at once on stop, pause and drain."""
         await self._alive()
@@ -214,6 +234,7 @@ class AsyncContext(AsyncWaiting):
                 break
         await self._alive()
 
+    @awaited
     async def snapshot(self) -> bool:
         """Takes a snapshot now; False when none was stored: see the protocol."""
         if not isinstance(self._agent, StatefulAgent) or self._emitting.locked():
@@ -233,6 +254,7 @@ class AsyncContext(AsyncWaiting):
         self._snapshot_taken()
         return is_kept
 
+    @awaited
     async def send(self, agent_id: str, message: object, /, *, message_id: str | None = None) -> str:
         """Sends a message to another agent's inbox; returns its message id."""
         if self._incarnation.faults is not None:
@@ -246,6 +268,7 @@ class AsyncContext(AsyncWaiting):
                 raise
         return sent
 
+    @awaited
     async def spawn(self, spec: AgentSpec, /, *, report: bool | None = None) -> AsyncChild:
         """Starts another agent as this one's child."""
         return await self._nursery.spawn(spec, report)
@@ -287,25 +310,32 @@ class AsyncContext(AsyncWaiting):
             await self._emit([event])
 
     async def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
+        op, fence, agent_id = self._next_op(), self._incarnation.fence, self._incarnation.agent_id
+        return await self._emit_by(lambda seen: self._store.append(agent_id, fence, events, op=op, expected=seen))
+
+    async def _emit_by(self, write: Callable[[Version], Awaitable[tuple[Event, ...]]]) -> tuple[Event, ...]:
+        """Has events stored and applies them, those of others that came meanwhile first; one after the other.
+
+        Args:
+            write: Stores them, given the version that this incarnation has seen. What it gives is empty where an
+                earlier try has stored them: then all that is new is read.
+        """
         await self._alive()
         async with self._emitting:
-            op, before = self._next_op(), self._incarnation.last_version
-            fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
-
-            def append() -> Awaitable[tuple[Event, ...]]:
-                return self._store.append(agent_id, fence, events, op=op, expected=before)
-
-            stored = await self._persist(append)
+            before = self._incarnation.last_version
+            stored = await self._persist(lambda: write(before)) or await self._between(before)
             if self._incarnation.listener is not None:
-                self._incarnation.listener.publish(stored)
-            if stored[0].version > before + 1:
+                # Those of others were told by whoever has stored them.
+                self._incarnation.listener.publish([event for event in stored if event.epoch == self.epoch])
+            if stored and stored[0].version > before + 1:
                 self._apply_all(await self._between(before, stored[0].version))
             self._apply_all(stored)
             return stored
 
-    async def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
+    async def _between(self, before: Version, first: Version | None = None) -> tuple[Event, ...]:
         """Events that others wrote meanwhile: they come first, as on replay."""
-        options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
+        until = 0 if first is None else first - 1
+        options = ReadOptions(from_version=before + 1, to_version=until, summaries=False)
         return await self._persist(lambda: self._store.read(self._incarnation.agent_id, options))
 
     async def _tell_stored(self, version: Version) -> None:
@@ -345,7 +375,7 @@ class AsyncContext(AsyncWaiting):
                     faults.demand_store()
                 return await call()
             except StoreUnavailableError as error:
-                if self._incarnation.stopping_reason is not None:
+                if self._gives_up:
                     await self._refuse(StopSignal())
                 self.logger.warning("the store does not answer (%s); waiting", error)
                 await asyncio.sleep(OUTAGE_PAUSE)
@@ -355,7 +385,7 @@ class AsyncContext(AsyncWaiting):
             except VersionConflictError as error:
                 if not _rolled_back(error):
                     raise
-                self._incarnation.rolled_back = True
+                self._incarnation.roll_back(Version(int(error.fields["actual"])))
                 raise FencedSignal from error
 
     @override

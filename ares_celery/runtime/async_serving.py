@@ -17,6 +17,7 @@ from ares_celery.errors import (
     AgentSignal,
     AgentTypeError,
     EventTooLargeError,
+    ExecutionStateError,
     FencedError,
     FencedSignal,
     StopSignal,
@@ -29,8 +30,18 @@ from ares_celery.runtime.async_context import AsyncContext
 from ares_celery.runtime.chunk_writer import LOOK, AsyncChunkWriter, CallerLeft
 from ares_celery.runtime.contained import ContainedExit, contained
 from ares_celery.runtime.context import OUTAGE_PAUSE
-from ares_celery.runtime.ends import failure_reply, park_if_changed
-from ares_celery.runtime.handling import Begun, Outcome, failed, handling, is_later, left, poisoned, unhandled
+from ares_celery.runtime.ends import failure_reply, is_over_budget, park_if_no_answer
+from ares_celery.runtime.handling import (
+    Begun,
+    Outcome,
+    failed,
+    given_back,
+    handling,
+    is_later,
+    left,
+    poisoned,
+    unhandled,
+)
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.store.base import AsyncIncarnationStore, InboxMessage, Reply
 
@@ -234,7 +245,8 @@ class AsyncServing:
         if self._ctx.steps.is_unsettled(message.message_id):
             # Not answered before a person has said how the step came out: then it is handled again, and goes on.
             raise StopSignal
-        await self._ctx.steps.take_over(message.message_id, began=message.began)
+        if outcome.stays:
+            return
         agent_id, then = self._incarnation.agent_id, self._begun.following() if self._may_serve() else ""
         if outcome.reason is not None:
             await self._bury(message, outcome.reason, outcome.reply)
@@ -251,18 +263,26 @@ class AsyncServing:
 
     async def _store_reply(self, message: InboxMessage, reply: Reply, chunks: int, then: str) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        ends = self._ctx.steps.finishes(message.message_id)
-        call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then, finishes=ends)
-        self._ctx.steps.note_end(await self._from_store(call))
+        call = partial(self._store.reply, agent_id, fence, message, reply, chunks=chunks, then=then)
+        self._ctx.steps.note_end(await self._ending(message, call))
 
     async def _bury(self, message: InboxMessage, reason: DeadReason, reply: Reply) -> None:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
-        ends = self._ctx.steps.finishes(message.message_id)
-        await self._from_store(partial(self._store.bury, agent_id, fence, message, reason, reply, finishes=ends))
+        await self._ending(message, partial(self._store.bury, agent_id, fence, message, reason, reply))
         log.warning(
             "agent %s: message %s is a dead letter (%s)", agent_id, message.message_id, reason.value,
             extra={"agent_id": agent_id},
         )  # fmt: skip
+
+    async def _ending(self, message: InboxMessage, call: Callable[..., Awaitable[T]]) -> T:
+        """Consumes the message; the execution of its steps ends with it, whichever incarnation has begun that."""
+        steps, message_id = self._ctx.steps, message.message_id
+        ends, unless = steps.finishes(message_id), steps.may_be_left(message_id)
+        try:
+            return await self._from_store(partial(call, finishes=ends, unless=unless))
+        except ExecutionStateError:
+            await steps.take_over(message_id)
+            return await self._from_store(partial(call, finishes=steps.finishes(message_id)))
 
     # -- one message ------------------------------------------------------------------------------------------------
 
@@ -292,7 +312,9 @@ class AsyncServing:
             self._dies_of = exit_
             raised = exit_.error
         except Exception as error:  # noqa: BLE001 - the caller gets what the agent raised
-            park_if_changed(error)
+            if is_over_budget(self._incarnation, error):
+                return given_back(message)
+            park_if_no_answer(error)
             raised = error
         return failed(message, failure_reply(agent_id, message.message_id, raised))
 

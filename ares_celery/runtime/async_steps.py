@@ -3,55 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from contextvars import Token
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
+
+from msgspec import structs
 
 from ares_celery.agents.steps import StepOptions
 from ares_celery.agents.tools import Tool
 from ares_celery.background import start_detached
 from ares_celery.ids import Version
-from ares_celery.model.event import NewEvent
+from ares_celery.model.event import Event, NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
+from ares_celery.runtime.awaited import Awaited
 from ares_celery.runtime.calling import call_on_loop, on_thread
 from ares_celery.runtime.fault_points import AsyncFaultPoints
 from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
+from ares_celery.runtime.step_waits import AsyncStepWaits, Coming
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
-from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
+from ares_celery.runtime.steps import ABSENT, UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
+from ares_celery.runtime.waits import Waits
 from ares_celery.store.base import AsyncIncarnationStore
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
 __all__ = ["AsyncExecution", "AsyncStepCaller", "AsyncSteps"]
 
 
-@dataclass(frozen=True, slots=True)
-class AsyncStepWaits:
-    """What steps wait for, of their context.
-
-    Attributes:
-        persist: Repeats a call until the store answers or the incarnation is over.
-        alive: Waits while suspended; raises FencedSignal once the incarnation is over.
-        say: Stores events of the runtime's own.
-        pause: Waits so many seconds; raises StopSignal when the incarnation is asked to end.
-        tell: Passes on the event of a version that the store has written, to those who listen in this process.
-    """
-
-    persist: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-    alive: Callable[[], Awaitable[None]]
-    say: Callable[[list[NewEvent]], Awaitable[object]]
-    pause: Callable[[float], Awaitable[None]]
-    tell: Callable[[Version], Awaitable[None]]
-
-
 class AsyncSteps(Steps):
     """The steps of one incarnation, awaited.
 
     Attributes:
-        gate: Awaited before a step or a tool runs; what it raises keeps it from running.
+        gate: Awaited before each try of a step or a tool; what it raises keeps it from running.
         points: Where faults are felt, before a step runs; None: nowhere.
         interrupter: Awaited with the step, before it runs for the first time: who wants a person's word asks here.
     """
@@ -61,9 +48,16 @@ class AsyncSteps(Steps):
         self._store = store
         self._waits = waits
         self._entering = asyncio.Lock()
+        self._coming = Coming()
         self.gate: Callable[[], Awaitable[None]] | None = None
         self.points: AsyncFaultPoints | None = None
         self.interrupter: Callable[[StepCall], Awaitable[None]] | None = None
+
+    def are_busy(self, waits: Waits) -> bool:
+        """Some step is under way, and none of these waits is inside of it."""
+        return bool(self._coming.count) or any(
+            not waits.are_inside(work.opening.id, work.path) for work in self._running
+        )
 
     # -- executions ---------------------------------------------------------------------------------------------------
 
@@ -79,10 +73,9 @@ class AsyncSteps(Steps):
             return
         await self._close(opening.id, completed=error is None and not opening.is_unsettled)
 
-    async def take_over(self, message_id: str, *, began: int) -> None:
-        """Opens what an earlier incarnation, which died, has begun for a message: it ends with the answer."""
-        if self._is_left_over(message_id, began):
-            await self._open(execution_of(message_id))
+    async def take_over(self, message_id: str) -> None:
+        """Opens what an earlier incarnation has begun for a message, and this one has not: it ends with the answer."""
+        await self._open(execution_of(message_id))
 
     async def end_main(self) -> None:
         """The agent is done, and what it did outside of every other execution with it."""
@@ -137,8 +130,51 @@ class AsyncSteps(Steps):
         self._demand_function(step_id, function)
         work = Work(function, name=name or function_identity(function), args=args, kwargs=kwargs, options=options)
         scope = self._scope()
-        self._place_step(work, scope, await self._now(scope), step_id)
+        with self._coming:
+            opening = await self._now(scope)
+        self._place_step(work, scope, opening, step_id)
         return await self._used(work)
+
+    async def emit(self, step_id: str, event: NewEvent) -> Event | None:
+        """Stores an event of the agent together with the record of a step that did it; None: an earlier life has."""
+        work, scope = self._emitting(event), self._scope()
+        self._place_step(work, scope, await self._now(scope), step_id)
+        try:
+            record = work.opening.find(work.path)
+            if record is not None:
+                await self._demand_same(work, record)
+                self._value(work, record)
+                return None
+            self._check(work)
+            await self._waits.alive()
+            if self.gate is not None:
+                await self.gate()
+            return await self._emitted(work, event)
+        finally:
+            self._free(work)
+
+    async def _emitted(self, work: Work, event: NewEvent) -> Event | None:
+        record, op, opening_id = self._words.record_of(work, None, 1), self._next_op(), work.opening.id
+        agent_id, fence, store, begun = self._agent_id, self._fence, self._store, self._begun_before
+        # The same in every try.
+        named = structs.replace(event, id=op)
+        last: Recorded | None = None
+
+        async def write(seen: Version) -> tuple[Event, ...]:
+            nonlocal last
+            last = await store.record_step(
+                agent_id, fence, opening_id, record, op=op, expected=seen, event=named, begun=begun
+            )
+            return () if last.event is None else (last.event,)
+
+        stored = await self._waits.emit_by(write)
+        if last is not None:
+            self._settled(work, replace(last, version=None))
+            if last.event is not None:
+                return last.event
+        # An earlier try has stored it, and no other event of the agent's own came since.
+        epoch = self._incarnation.epoch
+        return next((one for one in stored if one.epoch == epoch and one.type == event.type), None)
 
     async def call_tool(
         self, tool: Tool, step_id: str, args: tuple[Any, ...], kwargs: dict[str, Any], options: StepOptions
@@ -147,7 +183,9 @@ class AsyncSteps(Steps):
         digest = "" if step_id else digest_of_call(tool, args, kwargs)
         work = Work(tool.function, name=f"tool:{tool.name}", args=args, kwargs=kwargs, options=options, tool=tool.name)
         scope = self._scope()
-        self._place_call(work, scope, await self._now(scope), step_id, digest)
+        with self._coming:
+            opening = await self._now(scope)
+        self._place_call(work, scope, opening, step_id, digest)
         return await self._used(work)
 
     async def _used(self, work: Work) -> Any:  # noqa: ANN401 - whatever was recorded
@@ -157,11 +195,12 @@ class AsyncSteps(Steps):
                 await self._demand_same(work, record)
                 return self._value(work, record)
             self._check(work)
-            await self._waits.alive()
-            if self._incarnation.faults is not None:
-                await self._feel(work)
-            if self.gate is not None:
-                await self.gate()
+            with self._coming:
+                await self._waits.alive()
+                if self._incarnation.faults is not None:
+                    await self._feel(work)
+                if self.gate is not None:
+                    await self.gate()
             if self.interrupter is not None:
                 await self.interrupter(self._words.seen(work, 1))
             self._begin(work)
@@ -202,11 +241,25 @@ class AsyncSteps(Steps):
             else:
                 return await self._succeeded(work, value, attempt)
             await self._waits.pause(self._wait_after(attempt))
+            await self._let_in_again(work, attempt)
             work.opening.retry(work.path)
             attempt += 1
 
+    async def _let_in_again(self, work: Work, attempts: int) -> None:
+        """What keeps a step from running may have come about in its last try: each one may spend."""
+        try:
+            if self.gate is not None:
+                await self.gate()
+        except Exception as error:
+            await self._waits.say(self._words.said_given_up(work, attempts, error))
+            raise
+
     async def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
-        record = await self._kept(work, value, attempts)
+        try:
+            record = await self._kept(work, value, attempts)
+        except UNRECORDABLE as error:
+            self._note_unrecorded(work, error)
+            raise
         if attempts > 1:
             await self._waits.say(self._words.said_recovered(work, attempts))
         return record
@@ -238,11 +291,11 @@ class AsyncSteps(Steps):
         """Noted before, recorded after; cut off in between, a person has to look."""
         intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
         agent_id, fence, store = self._agent_id, self._fence, self._store
-        seen = self._incarnation.last_version
+        seen = self._incarnation.newest_version
         begun: Begun = await self._waits.persist(
             lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op, expected=seen)
         )
-        self._noted(begun)
+        self._noted(begun, intent)
         if begun.record is not None:
             return begun.record
         try:
@@ -251,20 +304,20 @@ class AsyncSteps(Steps):
             return await self._to_its_outcome(work)
         finally:
             if not work.is_recorded:
-                self._lose(work)
+                self._lose(work, sys.exception())
 
     async def _to_its_outcome(self, work: Work) -> StepRecord:
         try:
             value = await self._attempt(work, 1)
         except BaseException as error:
-            if is_outcome(error) and not work.is_late and not work.opening.has_lost(work.path):
-                await self._record(work, self._words.record_of_error(work, error), closes_intent=True)
-            raise
+            if not is_outcome(error) or work.is_late or work.opening.has_lost(work.path):
+                raise
+            record = await self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+            raise self._words.failed(work, record.error or {}) from error
         try:
             return await self._kept(work, value, 1, closes_intent=True)
-        except UNRECORDABLE as error:
-            # It has run: that its result cannot be kept is what is known of it from now on.
-            await self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+        except Exception as error:
+            self._note_returned(work, error)
             raise
 
     async def _attempt(self, work: Work, attempt: int) -> Any:  # noqa: ANN401 - whatever is returned
@@ -312,12 +365,11 @@ class AsyncSteps(Steps):
                 start_detached("step-hooks", after)
 
     async def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
-        op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
-        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.last_version
+        op, took, begun = self._next_op(), self._words.took(work), self._begun_before
+        write = partial(self._store.record_step, self._agent_id, self._fence, work.opening.id, record, begun=begun)
+        seen = self._incarnation.newest_version
         recorded: Recorded = await self._waits.persist(
-            lambda: store.record_step(
-                agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took, expected=seen
-            )
+            lambda: write(op=op, closes_intent=closes_intent, took_ms=took, expected=seen)
         )
         known = self._settled(work, recorded)
         if recorded.version is not None and self._is_heard:
@@ -328,9 +380,17 @@ class AsyncSteps(Steps):
 class AsyncStepCaller(StepCallers[AsyncSteps]):
     """Implements :class:`~ares_celery.agents.steps.StepCaller`."""
 
-    async def __call__(self, step_id: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
+    def __call__(
+        self,
+        step_id: str,
+        function: Callable[..., Any] = ABSENT,
+        /,
+        *args: Any,  # noqa: ANN401 - whatever the function takes
+        **kwargs: Any,  # noqa: ANN401 - as above
+    ) -> Awaited[Any]:
         """Runs a step; see the protocol."""
-        return await self._steps.run(step_id, function, args, kwargs, self._options(function))
+        made = self._steps.run(step_id, function, args, kwargs, self._options(function))
+        return Awaited(made, self._steps.hosted, "ctx.step({}, …)", step_id)
 
 
 class AsyncExecution:

@@ -88,7 +88,7 @@ class _Meter:
         }
         error = BudgetExceededError(agent_id=self._agent_id, **facts)
         found = Finding(EventType.BUDGET_EXCEEDED, facts, "budgets_exceeded")
-        self._incarnation.park(Parked("budget", str(error), (found,)))
+        self._incarnation.park(Parked("budget", error.finding, (found,)))
         return error
 
     def _took(self, own: Spending, above: Spending | None) -> None:

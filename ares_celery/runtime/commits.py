@@ -15,6 +15,7 @@ from ares_celery.config import ConfigSource, RuntimeConfig, config_source
 from ares_celery.errors import OperationIdReusedError, StoreUnavailableError
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord
+from ares_celery.model.audit import is_asked
 from ares_celery.model.command import Command
 from ares_celery.model.event import Event
 from ares_celery.model.lifecycle import decide, operation_of
@@ -122,12 +123,13 @@ class Committer:
             AresError: The operation is refused.
             OperationIdReusedError: ``op`` was used for another operation on this agent.
             StoreUnavailableError: No answer within ``patience``; it may have happened.
+            NotConfirmedError: It has happened, but not yet where the namespace wants it.
         """
         op = op or uuid.uuid4().hex
         until = self._clock.monotonic() + self.bounded(patience).total_seconds()
         while True:
             try:
-                return self._apply(agent_id, command, op, guard)
+                return self._confirmed(agent_id, command, self._apply(agent_id, command, op, guard))
             except StoreUnavailableError:
                 if self._clock.monotonic() >= until:
                     raise
@@ -141,6 +143,12 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - any broker's; not to know is no reason to keep agents waiting
             log.warning("the length of queue %s is unknown: %s: %s", queue or "agents", type(error).__name__, error)
             return None
+
+    def _confirmed(self, agent_id: AgentId, command: Command, applied: Applied) -> Applied:
+        """What somebody asks for counts when it cannot be lost; also where nothing was to be done any more."""
+        if is_asked(command):
+            self._store.confirm(agent_id)
+        return applied
 
     def _apply(self, agent_id: AgentId, command: Command, op: str, guard: DueDeadline | None) -> Applied:
         asked = False

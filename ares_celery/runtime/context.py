@@ -24,9 +24,10 @@ from ares_celery.runtime.handling import id_of_sent
 from ares_celery.runtime.incarnation import Completion, Incarnation
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.replay import replayable
+from ares_celery.runtime.step_scope import NEVER
 from ares_celery.runtime.steps import StepParts
 from ares_celery.runtime.tool_calls import ToolCaller
-from ares_celery.runtime.waits import Sleeps, Wishes
+from ares_celery.runtime.waits import Sleeps, Waits, Wishes
 from ares_celery.store.interrupts import InterruptLook
 
 #: Signals that are raised without a pause; an agent that catches more of them would hold the loop, or a core.
@@ -80,7 +81,10 @@ class BaseContext:
         self._logger: AgentLogger | None = None
         self._emits = 0
         self._sleeps = Sleeps(incarnation.record)
-        self._wishes = Wishes(incarnation.listener)
+        self._waits = Waits()
+        #: Another one with each word that something has happened: whoever has looked before looks again.
+        self._news = object()
+        self._wishes = Wishes(incarnation.listener, incarnation.record.rejected)
 
     # -- facts ------------------------------------------------------------------------------------------------------
 
@@ -93,6 +97,11 @@ class BaseContext:
     def type(self) -> str:
         """The agent's type."""
         return self._incarnation.record.spec.type
+
+    @property
+    def hosted(self) -> Incarnation:
+        """The runtime's own view of the incarnation."""
+        return self._incarnation
 
     @property
     def epoch(self) -> int:
@@ -157,6 +166,7 @@ class BaseContext:
     def _note_version(self, version: Version) -> None:
         """The store has told a step by an event of the runtime's own: there is nothing to apply as a rule."""
         self._events_since_snapshot += 1
+        self._incarnation.told_version = max(self._incarnation.told_version, version)
         is_next = version == self._incarnation.last_version + 1
         # One that is applied, or that comes behind events of others, is read at the next emit.
         if is_next and not self._incarnation.record.spec.replay_lifecycle:
@@ -172,6 +182,15 @@ class BaseContext:
     def _should_stop(self) -> bool:
         """Looks at the flags afresh: other threads set them."""
         return self.stop_requested
+
+    @property
+    def _gives_up(self) -> bool:
+        """A write that gets no answer is not tried again, as the agent is to end.
+
+        Inside of a step that must not be repeated it is, until that is cut off: the end waits for it anyway, and an
+        outcome that is not recorded costs a person's time.
+        """
+        return self._incarnation.stopping_reason is not None and not NEVER.get()
 
     def _sleeps_too_often(self) -> bool:
         """The agent goes on sleeping although it was asked to stop."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ares_celery.errors import AgentFailedError, AgentSignal, StepChangedError
+from ares_celery.errors import (
+    AgentFailedError,
+    AgentSignal,
+    AresError,
+    BudgetExceededError,
+    StepChangedError,
+    StepRejectedError,
+)
 from ares_celery.errors.wording import message_of, place_of, traceback_of
 from ares_celery.model.agent import RestartType
 from ares_celery.model.causes import cause_of
@@ -26,16 +33,19 @@ __all__ = [
     "Waits",
     "Yielded",
     "agent_failed",
-    "changed_step",
     "crash",
     "failure_reply",
-    "park_if_changed",
+    "is_over_budget",
+    "park_if_no_answer",
+    "parked_by",
     "verdict_on_return",
     "verdict_on_signal",
 ]
 
 #: Why an incarnation ended that gave its slot back.
 WAIT = "wait"
+#: Why agents are parked: another function recorded a step, a person said no, one made what cannot be recorded.
+_STEP_CHANGED, _STEP_REJECTED, _STEP_RESULT = "step_changed", "step_rejected", "step_result"
 #: A traceback longer than this says nothing more, and every event with it would be refused.
 _LONGEST_TRACEBACK = 8_000
 
@@ -88,20 +98,21 @@ def agent_failed(agent_id: str, error: BaseException) -> AgentFailedError:
 
 
 def crash(agent_id: str, error: BaseException) -> Crash | Parked:
-    """The end by an exception, with whose fault it is; where the code no longer fits what it did, a person looks."""
-    changed = changed_step(error)
-    if changed is not None:
-        return Parked("step_changed", str(changed))
-    return Crash(agent_failed(agent_id, error), cause_of(error))
+    """The end by an exception, with whose fault it is; where the next life would end alike, a person looks."""
+    return parked_by(error) or Crash(agent_failed(agent_id, error), cause_of(error))
 
 
-def changed_step(error: BaseException) -> StepChangedError | None:
-    """The error of a step that another function recorded, if this is one, also in a group."""
-    if isinstance(error, StepChangedError):
-        return error
+def parked_by(error: BaseException) -> Parked | None:
+    """The end by which a person is asked, if the error, or one in its group, is such that restarts do not help."""
     if isinstance(error, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        return next((found for one in members if (found := changed_step(one)) is not None), None)
+        return next((found for one in members if (found := parked_by(one)) is not None), None)
+    if isinstance(error, StepChangedError):
+        return Parked(_STEP_CHANGED, str(error))
+    if isinstance(error, StepRejectedError):
+        return Parked(_STEP_REJECTED, str(error), rejected=str(error.fields.get("question") or ""))
+    if isinstance(error, AresError) and error.fields.get("unrecorded"):
+        return Parked(_STEP_RESULT, str(error))
     return None
 
 
@@ -147,12 +158,25 @@ def verdict_on_return(incarnation: Incarnation, *, serves: bool, returned: objec
     return Completed(returned)
 
 
-def park_if_changed(error: BaseException) -> None:
-    """A message is not answered where the code no longer fits what its steps did: it is handled again, by other code.
+def park_if_no_answer(error: BaseException) -> None:
+    """A message is not answered with what only a person brings on: it is handled again then, and its steps are kept.
+
+    That a person did not allow a step, or that its result cannot be recorded, is an answer like any other failure: who
+    has sent the message wants to know it, and one odd message keeps no others waiting for an un-parking.
 
     Raises:
         ParkSignal: The error is such a one.
     """
-    changed = changed_step(error)
-    if changed is not None:
-        raise ParkSignal("step_changed", str(changed)) from error
+    parked = parked_by(error)
+    if parked is not None and parked.cause not in (_STEP_REJECTED, _STEP_RESULT):
+        raise ParkSignal(parked.cause, parked.reason) from error
+
+
+def is_over_budget(incarnation: Incarnation, error: BaseException) -> bool:
+    """The error, or one in its group, is that a budget is used up, for which this incarnation is parked anyway."""
+    if incarnation.parking is None:
+        return False
+    if isinstance(error, BaseExceptionGroup):
+        members = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        return any(is_over_budget(incarnation, one) for one in members)
+    return isinstance(error, BudgetExceededError)

@@ -18,16 +18,19 @@ from ares_celery.errors import (
     NewerStateError,
     StepsUnsettledError,
     StoreUnavailableError,
+    UnserialisableError,
 )
 from ares_celery.errors.wording import describe_error, message_of, place_of
 from ares_celery.model.agent import AgentState
 from ares_celery.model.causes import cause_of
 from ares_celery.model.command import AttemptFailed, Command, Complete, Die, Finding, MarkRunning, Park, Release, Wait
+from ares_celery.model.json_words import why_no_json
 from ares_celery.model.restart import CHARGED, DeathCause
 from ares_celery.runtime.budgets import tell_tree
 from ares_celery.runtime.commits import Applied, Committer
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.ends import WAIT, Completed, Crash, End, Fenced, Parked, Waits, Yielded, agent_failed
+from ares_celery.runtime.forgotten import note_forgotten
 from ares_celery.runtime.incarnation import Incarnation, facts_of
 from ares_celery.runtime.outcome import Crashed, Delivery, Ended, Noop, Outcome, RetryLater
 from ares_celery.runtime.unsettled import parked_instead
@@ -51,7 +54,8 @@ class Finishing:
     def _park(self, incarnation: Incarnation, end: Parked, found: Sequence[Finding] = ()) -> Outcome:
         """Leaves an agent to a person; whatever is wrong stays as it is."""
         log.error("agent %s is parked: %s", incarnation.agent_id, end.reason, extra=self._facts(incarnation))
-        park = Park(reason=end.reason, cause=end.cause, fence=incarnation.fence, found=tuple(found))
+        rejected = end.rejected or incarnation.rejected
+        park = Park(reason=end.reason, cause=end.cause, fence=incarnation.fence, found=tuple(found), rejected=rejected)
         return self._commit(incarnation, park)
 
     def _leave_to_newer_code(self, incarnation: Incarnation, error: NewerStateError, found: list[Finding]) -> Outcome:
@@ -68,7 +72,8 @@ class Finishing:
         try:
             return self._finish_as(incarnation, end)
         except StepsUnsettledError:
-            return self._park(incarnation, parked_instead(self._store.checkpoints, incarnation.agent_id, end))
+            agent_id, returned = incarnation.agent_id, incarnation.unsettled
+            return self._park(incarnation, parked_instead(self._store.checkpoints, agent_id, end, returned))
 
     def _finish_as(self, incarnation: Incarnation, end: End) -> Outcome:
         fence = incarnation.fence
@@ -83,6 +88,7 @@ class Finishing:
                 return self._commit(incarnation, wait if isinstance(end, Waits) else release)
             case Fenced():
                 if incarnation.rolled_back:
+                    note_forgotten(self._store, incarnation, self._clock)
                     return self._commit(incarnation, Release(fence=fence, reason="store rolled back", rolled_back=True))
                 return Noop("fenced")
             case Crash(error, cause):
@@ -93,8 +99,10 @@ class Finishing:
     def _complete(self, incarnation: Incarnation, result: Any) -> Outcome:  # noqa: ANN401 - a JSON value of user code
         try:
             text = msgspec.json.encode(result).decode() if result is not None else ""
-        except (TypeError, ValueError, UnicodeError) as error:
-            return self._crashed(incarnation, agent_failed(incarnation.agent_id, error))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            what = "the result of start()" if incarnation.completion is None else "the result given to ctx.complete()"
+            refused = UnserialisableError(what=what, agent_id=incarnation.agent_id, problem=why_no_json(result))
+            return self._crashed(incarnation, agent_failed(incarnation.agent_id, refused))
         found = incarnation.parking.found if incarnation.parking is not None else ()
         return self._commit(incarnation, Complete(fence=incarnation.fence, result=text, found=found))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from ares_celery.agents.guards import AGENT
 from ares_celery.errors import MessagePoisonedError, OperationNotSupportedError, StreamCancelledError
 from ares_celery.model.message import DeadReason, MessageKind
 from ares_celery.runtime.incarnation import Incarnation
@@ -20,8 +21,10 @@ from ares_celery.store.base import InboxMessage, Reply
 __all__ = [
     "Begun",
     "Outcome",
+    "begun_before",
     "current_message",
     "failed",
+    "given_back",
     "handling",
     "id_of_sent",
     "is_later",
@@ -34,11 +37,12 @@ __all__ = [
 class _Handling:
     """One handling of a message."""
 
-    __slots__ = ("incarnation", "message_id", "sent")
+    __slots__ = ("begun", "incarnation", "message_id", "sent")
 
-    def __init__(self, incarnation: Incarnation, message_id: str) -> None:
+    def __init__(self, incarnation: Incarnation, message: InboxMessage) -> None:
         self.incarnation = incarnation
-        self.message_id = message_id
+        self.message_id = message.message_id
+        self.begun = message.entry if message.began else ""
         self.sent = 0
 
 
@@ -48,11 +52,14 @@ _current: Final[ContextVar[_Handling | None]] = ContextVar("ares_handling", defa
 @contextmanager
 def handling(incarnation: Incarnation, message: InboxMessage) -> Generator[None]:
     """Whatever the block calls, and tasks that begin in it, handles this message, and none of the steps around it."""
-    token = _current.set(_Handling(incarnation, message.message_id))
-    outside = SCOPE.set(None)
+    token = _current.set(_Handling(incarnation, message))
+    outside, agent = SCOPE.set(None), AGENT.set(incarnation.agent_id)
+    incarnation.at_hand += 1
     try:
         yield
     finally:
+        incarnation.at_hand -= 1
+        AGENT.reset(agent)
         SCOPE.reset(outside)
         _current.reset(token)
 
@@ -61,6 +68,12 @@ def current_message(incarnation: Incarnation) -> str | None:
     """The id of the message that the calling code of this incarnation handles; None when it handles none."""
     current = _current.get()
     return current.message_id if current is not None and current.incarnation is incarnation else None
+
+
+def begun_before(incarnation: Incarnation) -> str:
+    """The inbox entry of the message at hand if its handling began before without coming to an end; else empty."""
+    current = _current.get()
+    return current.begun if current is not None and current.incarnation is incarnation else ""
 
 
 def id_of_sent(incarnation: Incarnation) -> tuple[str, bool]:
@@ -84,10 +97,12 @@ class Outcome:
     Attributes:
         reply: For whoever waits.
         reason: Why it is given up on; None: it was handled.
+        stays: It stays in the inbox, and is handled again by the next incarnation.
     """
 
     reply: Reply
     reason: DeadReason | None = None
+    stays: bool = False
 
 
 def poisoned(agent_id: str, message: InboxMessage) -> Outcome:
@@ -100,6 +115,11 @@ def left(agent_id: str, message: InboxMessage) -> Outcome:
     """The caller of its stream has left."""
     error = StreamCancelledError(agent_id=agent_id, message_id=message.message_id)
     return Outcome(Reply(message.message_id, error=error.fields), DeadReason.CALLER_LEFT)
+
+
+def given_back(message: InboxMessage) -> Outcome:
+    """It goes on when the agent does: the agent is being parked, and what its steps recorded is kept."""
+    return Outcome(Reply(message.message_id), stays=True)
 
 
 def failed(message: InboxMessage, reply: Reply) -> Outcome:

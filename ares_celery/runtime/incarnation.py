@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ares_celery.agents.context import StoppingReason
 from ares_celery.clock import to_datetime
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.agent import AgentRecord, Desired, Request
 from ares_celery.model.command import Finding
+from ares_celery.model.step import StepIntent
 from ares_celery.model.waits import Waiting
 from ares_celery.runtime.family import Family
 from ares_celery.runtime.faults import ActiveFaults
@@ -19,6 +21,9 @@ from ares_celery.runtime.ports import EventListener, RecoveryJudge
 from ares_celery.store.base import InboxMessage, Lease, LeaseChange
 
 __all__ = ["Completion", "HostedSet", "Incarnation", "Parked", "facts_of"]
+
+#: Intents that are remembered: more than an agent notes in what a crash of the store may take.
+_MOST_BEGUN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +41,13 @@ class Parked:
         cause: The record's.
         reason: The sentence for people: what was found, and what to do.
         found: What is told and counted with it.
+        rejected: The question to which a person said no, which is asked anew in the next life; empty: none.
     """
 
     cause: str
     reason: str
     found: tuple[Finding, ...] = ()
+    rejected: str = ""
 
 
 class Incarnation:
@@ -56,14 +63,18 @@ class Incarnation:
         "_stop_asked",
         "_wake",
         "agent_id",
+        "at_hand",
+        "begun_never",
         "clock_steps",
         "completion",
         "doing",
         "family",
         "faults",
         "fence",
+        "forgotten",
         "inbox_hint",
         "judge",
+        "kept_version",
         "last_version",
         "listener",
         "no_never_after",
@@ -73,12 +84,14 @@ class Incarnation:
         "parking",
         "progress_at",
         "record",
+        "rejected",
         "released",
         "rolled_back",
         "signal",
         "stopping_reason",
         "suspended",
         "task_id",
+        "told_version",
         "unsettled",
         "waits",
     )
@@ -102,6 +115,8 @@ class Incarnation:
         self.signal = record.signal
         #: Last version of the stream that this incarnation has seen, applied or skipped.
         self.last_version: Version = record.version
+        #: Of the newest event that the store has written along with something else, whatever lies before it.
+        self.told_version: Version = record.version
         self.stopping_reason: StoppingReason | None = None
         #: The agent's code has seen that it should stop: its return is a yield.
         self.observed = False
@@ -117,19 +132,30 @@ class Incarnation:
         #: What disturbs it on purpose; None: nothing, which is all that whoever is not disturbed looks at.
         self.faults: ActiveFaults | None = None
         self._disturbed: tuple[Callable[[], None], ...] = ()
+        #: Messages that its code handles now.
+        self.at_hand = 0
         #: Set while the store is away: context calls wait.
         self.suspended = False
         self.progress_at = 0.0
+        #: Calls of its ctx that were never awaited; a test that hosts it fails.
+        self.forgotten: list[str] = []
         #: The step that runs now, its path and when it began (monotonic); the keeper tells the store.
         self.doing: tuple[str, float] | None = None
         #: Steps that must not run twice and run now: an end in order waits for them.
         self.open_never = 0
         #: When, monotonic, its code's time to end is over: then no step begins that must not be cut off.
         self.no_never_after: float | None = None
-        #: Such steps that this incarnation has begun, and whose outcome nobody knows: a person has to settle them.
-        self.unsettled: list[str] = []
+        #: The newest ones that it has begun, with the versions of the events that tell it; None: not known.
+        self.begun_never: deque[tuple[Version | None, StepIntent]] = deque(maxlen=_MOST_BEGUN)
+        #: Such steps that this incarnation has begun, by execution and path, and whose outcome nobody knows: a person
+        #: has to settle them. With why, of one that returned what cannot be recorded.
+        self.unsettled: dict[tuple[str, str], str] = {}
+        #: The question to which a person said no inside of such a step; it is asked anew if that runs again.
+        self.rejected = ""
         #: The store came back older than what this incarnation has seen: it must begin again from what is there.
         self.rolled_back = False
+        #: The version that it came back with.
+        self.kept_version = Version(0)
         #: What it waits for without its slot; its code is over then.
         self.waits: Waiting | None = None
         #: How often the clock of the store was seen to step.
@@ -151,13 +177,18 @@ class Incarnation:
         return self.stopping_reason == "fenced"
 
     @property
+    def newest_version(self) -> Version:
+        """The stream has at least this version, unless the store came back older."""
+        return max(self.last_version, self.told_version)
+
+    @property
     def is_ending(self) -> bool:
         """Its code is to end soon: it was asked to, or has said so itself."""
         return self.stopping_reason is not None or self.completion is not None or self.waits is not None
 
     def wait(self, waiting: Waiting) -> None:
-        """It gives its slot back; of several waits the first that is over brings it on again."""
-        self.waits = waiting.joined(self.waits)
+        """It gives its slot back, until this is over."""
+        self.waits = waiting
         self._tell()
 
     def note_clock_step(self) -> None:
@@ -186,6 +217,9 @@ class Incarnation:
 
     def mail(self, hint: InboxMessage | str) -> None:
         """A message came, or the caller of a stream left (then its inbox entry); from any thread."""
+        if not isinstance(hint, str) and hint.signal == self.signal + 1:
+            # Nothing else was asked meanwhile: the next renewal need not have all that got a message look again.
+            self.signal = hint.signal
         take = self._mail
         if (faults := self.faults) is not None and faults.is_cut_off:
             take = None
@@ -232,6 +266,11 @@ class Incarnation:
     def on_disturbed(self, tell: Callable[[], None]) -> None:
         """Who else is told that faults have begun or ended; from any thread, so it must only pass the word on."""
         self._disturbed += (tell,)
+
+    def roll_back(self, kept: Version) -> None:
+        """The store was found to be older than what this incarnation has seen; the first finding counts."""
+        if not self.rolled_back:
+            self.rolled_back, self.kept_version = True, kept
 
     def suspend(self, *, suspended: bool) -> None:
         """Context calls wait while the lease cannot be renewed."""

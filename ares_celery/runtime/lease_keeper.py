@@ -172,7 +172,8 @@ class LeaseKeeper:
     def _compare(self, now: Instant) -> None:
         """Tells those who wait for a moment when the clock of the store has stepped."""
         offset = now / 1_000_000 - self._clock.monotonic()
-        stepped = self._offset is not None and abs(offset - self._offset) > _CLOCK_STEP
+        # The first time nobody knows: who waits has looked before, and the clock may have stepped in between.
+        stepped = self._offset is None or abs(offset - self._offset) > _CLOCK_STEP
         self._offset = offset
         if stepped:
             for incarnation in self._hosted.all():

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from ares_celery.clock import Clock
+from ares_celery.errors import AgentSignal
 
 __all__ = ["LoopThread"]
 
@@ -36,6 +37,7 @@ class LoopThread:
         self._said = False
         self._closing = False
         self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(_on_problem)
         self._thread = threading.Thread(target=self._run, name="ares-agents-loop", daemon=True)
         self._thread.start()
 
@@ -88,3 +90,9 @@ class LoopThread:
         self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=5)
+
+
+def _on_problem(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs what nobody has asked for; that a task of an agent's own was ended by a signal is no problem."""
+    if not isinstance(context.get("exception"), AgentSignal):
+        loop.default_exception_handler(context)

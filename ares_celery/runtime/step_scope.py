@@ -7,12 +7,13 @@ from contextvars import ContextVar
 from hashlib import sha256
 from typing import Final
 
+from ares_celery.agents.guards import AROUND
 from ares_celery.errors import InvalidExecutionIdError
 from ares_celery.ids import Instant, check_execution_id
 from ares_celery.model.step import StepRecord
 from ares_celery.store.steps import OpenExecution
 
-__all__ = ["MAIN", "MESSAGE", "NEVER", "SCOPE", "Opening", "Scope", "execution_of"]
+__all__ = ["HERE", "MAIN", "MESSAGE", "NEVER", "SCOPE", "Opening", "Scope", "execution_of"]
 
 #: The execution of steps that belong to no other.
 MAIN: Final = "main"
@@ -140,6 +141,9 @@ class Scope:
 
 
 #: None: what the message at hand, or else ``main``, says.
-SCOPE: Final[ContextVar[Scope | None]] = ContextVar("ares_step_scope", default=None)
+SCOPE: Final[ContextVar[Scope | None]] = AROUND
 #: The step around the code that must not be repeated; empty: there is none.
 NEVER: Final[ContextVar[str]] = ContextVar("ares_never_step", default="")
+#: The incarnation whose code this is, where an agent's thread says so; a thread that the agent has begun with a context
+#: of its own carries neither this nor any of the above.
+HERE: Final[ContextVar[object]] = ContextVar("ares_here", default=None)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Literal
 
 from ares_celery.agents.secrets import SECRETS, StoredPlace
 from ares_celery.clock import Clock
-from ares_celery.errors import SecretsHookError, StepChangedError, StepFailedError, StepTimeoutError, ToolTimeoutError
+from ares_celery.errors import (
+    SecretsHookError,
+    StepChangedError,
+    StepFailedError,
+    StepIdReusedError,
+    StepTimeoutError,
+    ToolTimeoutError,
+)
 from ares_celery.errors.wording import describe_error, message_of, traceback_of
 from ares_celery.model.causes import cause_of
 from ares_celery.model.event import RUNTIME_MODULE, EventType, NewEvent
@@ -20,6 +28,8 @@ from ares_celery.runtime.step_work import LONGEST_MESSAGE, LONGEST_TRACEBACK, Wo
 
 __all__ = ["StepWords"]
 
+#: What steps are called that the context makes for an agent.
+_SPAWN, _QUESTION = "spawn", "approval"
 _RUNTIME: Final = {"module": RUNTIME_MODULE}
 
 
@@ -47,6 +57,25 @@ class StepWords:
             recorded=record.function,
             function=work.name,
         )
+
+    def reused(self, work: Work) -> StepIdReusedError:
+        """Its id is used; of a child and of a question, whose ids the agent does not give, in their own words."""
+        whose = {"agent_id": self._agent_id, "execution": work.opening.id, "step": work.path}
+        name = work.path.partition(f"{work.name}:")[2]
+        where = f"in execution {work.opening.id!r} of agent {self._agent_id!r}"
+        if name and work.name == _SPAWN:
+            problem = (
+                f"child {name!r} was spawned already {where}; keep the handle that ctx.spawn gave, give each child an "
+                "id of its own, like f'worker-{i}', or spawn one that rests again in another ctx.execution(…)"
+            )
+            return StepIdReusedError(whose, message=problem)
+        if name and work.name == _QUESTION:
+            problem = (
+                f"question {name!r} was asked already {where}; keep the answer, or put the index in the name, like "
+                "f'deploy:{i}'"
+            )
+            return StepIdReusedError(whose, message=problem)
+        return StepIdReusedError(whose)
 
     def failed(self, work: Work, error: Mapping[str, str]) -> StepFailedError:
         """It has failed in an earlier life, and that is its outcome."""
@@ -117,6 +146,11 @@ class StepWords:
             events.append(NewEvent(EventType.STEP_RECOVERY_FAILED, lost, _RUNTIME))
         return events
 
+    def said_given_up(self, work: Work, attempts: int, error: Exception) -> list[NewEvent]:
+        """What is told of a step that was to be tried again, and may not run any more."""
+        lost = {**self._facts(work), "attempts": attempts, "reason": describe_error(error)[:LONGEST_MESSAGE]}
+        return [NewEvent(EventType.STEP_RECOVERY_FAILED, lost, _RUNTIME)]
+
     def said_recovered(self, work: Work, attempts: int) -> list[NewEvent]:
         """What is told of a step that came to its end after it had failed."""
         return [NewEvent(EventType.STEP_RECOVERY_COMPLETED, {**self._facts(work), "attempts": attempts}, _RUNTIME)]
@@ -149,9 +183,12 @@ class StepWords:
 
     def intent(self, work: Work) -> StepIntent:
         """What is noted before it runs. Raises SecretsHookError."""
+        function, args, kwargs = work.function, work.args, work.kwargs
+        while isinstance(function, partial):
+            args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
         arguments: Any = {
-            "args": [as_noted(value) for value in work.args],
-            "kwargs": {name: as_noted(value) for name, value in work.kwargs.items()},
+            "args": [as_noted(value) for value in args],
+            "kwargs": {name: as_noted(value) for name, value in kwargs.items()},
         }
         if SECRETS.is_set:
             arguments = as_noted(SECRETS.hide(arguments, self.place(work, "arguments")))

@@ -14,7 +14,8 @@ import msgspec
 
 from ares_celery.agents.steps import KEY, StepOptions, is_async
 from ares_celery.agents.tools import Tool
-from ares_celery.errors import AgentSignal, ToolError
+from ares_celery.errors import AgentSignal, BudgetExceededError, StepChangedError, StepRejectedError, ToolError
+from ares_celery.errors.wording import found_in
 from ares_celery.runtime.step_scope import Opening
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "cut_arguments",
     "digest_of_call",
     "is_outcome",
+    "is_refusal",
     "storable",
 ]
 
@@ -36,10 +38,21 @@ _LONGEST_ARGUMENTS: Final = 10_000
 
 
 def is_outcome(error: BaseException) -> bool:
-    """The function came to its end with it; else it was cut off, and nobody knows how far it had come."""
+    """The function came to its end with it; else it was cut off, and nobody knows how far it had come.
+
+    A step inside of it that is refused for now cuts it off, too: once a person has dealt with that, the function may be
+    meant to go on, and a failure that is recorded for good would keep it from that.
+    """
+    if is_refusal(error):
+        return False
     if isinstance(error, Exception):
         return True
     return not isinstance(error, (AgentSignal, asyncio.CancelledError, GeneratorExit, BaseExceptionGroup))
+
+
+def is_refusal(error: BaseException) -> bool:
+    """A step did not run because a person has to do something first; also in a group."""
+    return any(found_in(error, kind) for kind in (BudgetExceededError, StepChangedError, StepRejectedError))
 
 
 class Work:

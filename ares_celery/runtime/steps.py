@@ -15,6 +15,7 @@ from ares_celery.agents.secrets import SECRETS
 from ares_celery.agents.steps import DEFAULTS, KEY, UNSET, Replay, StepOptions, Unset, options_of, takes_key
 from ares_celery.clock import Clock
 from ares_celery.errors import (
+    AresError,
     BudgetExceededError,
     ExecutionStateError,
     InvalidExecutionIdError,
@@ -25,21 +26,25 @@ from ares_celery.errors import (
     StepIdReusedError,
     StepLimitError,
     StepOutcomeUnknownError,
+    StepRejectedError,
     StepResultTooLargeError,
     StepSignatureError,
+    StepThreadError,
     UnserialisableError,
 )
+from ares_celery.errors.wording import found_in, message_of
 from ares_celery.ids import Version, check_execution_id, check_step_id
-from ares_celery.model.step import StepRecord
-from ares_celery.runtime.handling import current_message
+from ares_celery.model.event import NewEvent
+from ares_celery.model.step import StepIntent, StepRecord, function_identity
+from ares_celery.runtime.handling import begun_before, current_message
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.ports import StepHooks
 from ares_celery.runtime.step_scope import MAIN, MESSAGE, NEVER, SCOPE, Opening, Scope, execution_of
 from ares_celery.runtime.step_words import StepWords
-from ares_celery.runtime.step_work import Work
+from ares_celery.runtime.step_work import LONGEST_MESSAGE, Work
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
-__all__ = ["UNRECORDABLE", "StepCallers", "StepParts", "Steps", "merged_options", "reset_scope"]
+__all__ = ["ABSENT", "UNRECORDABLE", "StepCallers", "StepParts", "Steps", "merged_options", "reset_scope"]
 
 #: What is never tried again: the next try would come to the same.
 _HOPELESS: Final = (
@@ -52,11 +57,15 @@ _HOPELESS: Final = (
     StepIdReusedError,
     StepLimitError,
     StepOutcomeUnknownError,
+    StepRejectedError,
     StepResultTooLargeError,
     StepSignatureError,
+    StepThreadError,
 )
 #: What the store refuses of a result.
 UNRECORDABLE: Final = (SecretsHookError, StepLimitError, StepResultTooLargeError, UnserialisableError)
+#: Stands for a function that was not given.
+ABSENT: Final[Any] = UNSET
 _LONGEST_WAIT: Final = 30.0
 S = TypeVar("S", bound="Steps")
 
@@ -103,6 +112,11 @@ class Steps:
         listener = self._incarnation.listener
         return listener is not None and listener.wants_events
 
+    @property
+    def hosted(self) -> Incarnation:
+        """Whose steps."""
+        return self._incarnation
+
     # -- executions ---------------------------------------------------------------------------------------------------
 
     def _scope(self) -> Scope | None:
@@ -120,6 +134,13 @@ class Steps:
         """The calling code is in an execution: in a block, in a step or in the handling of a message."""
         return self._scope() is not None or current_message(self._incarnation) is not None
 
+    def has(self, step_id: str) -> bool:
+        """A step of this id is recorded where the calling code is, in an execution that is open."""
+        scope = self._scope()
+        opening = scope.opening if scope is not None else self._openings.get(self._current_id())
+        prefix = scope.prefix if scope is not None else ""
+        return opening is not None and opening.find(prefix + step_id) is not None
+
     def records(self, options: StepOptions, step_id: str) -> bool:
         """A call of a tool is a step: all but those outside of every execution that may be made again anyway."""
         return bool(step_id) or options.replay != "safe" or self.is_inside
@@ -129,9 +150,11 @@ class Steps:
         execution_id = execution_of(message_id)
         return execution_id if execution_id in self._openings else ""
 
-    def _is_left_over(self, message_id: str, began: int) -> bool:
-        """An earlier incarnation may have begun the execution of a message that this one ran no step of."""
-        return bool(began and self._incarnation.record.executions) and not self.finishes(message_id)
+    def may_be_left(self, message_id: str) -> str:
+        """The execution of a message that an earlier incarnation may have begun, and this one has not; empty: none."""
+        if not self._incarnation.record.executions or self.finishes(message_id):
+            return ""
+        return execution_of(message_id)
 
     def note_end(self, version: Version | None) -> None:
         """An execution has ended with the answer to its message, and an event told it."""
@@ -183,9 +206,19 @@ class Steps:
 
     @staticmethod
     def _demand_function(step_id: object, function: object) -> None:
+        if callable(step_id):
+            name = function_identity(step_id)
+            raise TypeError(f"a step has an id: write await ctx.step({name.lower()!r}, {name}, argument)")
+        if isinstance(function, Unset):
+            raise TypeError(f"step {step_id!r} has no function: write await ctx.step({step_id!r}, function, argument)")
         if not callable(function):
             cure = "write await ctx.step('id', function, argument), without calling it"
             raise TypeError(f"step {step_id!r} is given a {type(function).__name__}, not a function: {cure}")
+
+    @staticmethod
+    def _emitting(event: NewEvent) -> Work:
+        """The step that stores an event; another type of event is another function."""
+        return Work(_nothing, name=f"emit:{event.type}", args=(), kwargs={}, options=DEFAULTS)
 
     def _place_step(self, work: Work, scope: Scope | None, opening: Opening, step_id: str) -> None:
         """It is the step that the agent's code names."""
@@ -220,7 +253,7 @@ class Steps:
                 "ctx.execution(…)"
             )
             raise StepIdReusedError(whose, message=problem)
-        raise StepIdReusedError(whose)
+        raise self._words.reused(work)
 
     def _free(self, work: Work) -> None:
         """Nothing was recorded of it: its id may be used again."""
@@ -308,6 +341,11 @@ class Steps:
 
     # -- recording it -------------------------------------------------------------------------------------------------
 
+    @property
+    def _begun_before(self) -> str:
+        """What of the message at hand no longer counts once something is recorded: its earlier beginnings."""
+        return begun_before(self._incarnation)
+
     def _settled(self, work: Work, recorded: Recorded) -> StepRecord:
         """The store has it."""
         work.is_recorded = True
@@ -319,16 +357,37 @@ class Steps:
         work.opening.keep(record, work.path, is_inner=work.is_inner)
         return record
 
-    def _noted(self, begun: Begun) -> None:
-        """The store has the intent."""
+    def _noted(self, begun: Begun, intent: StepIntent) -> None:
+        """The store has the intent, or the step's record."""
+        if begun.record is None:
+            self._incarnation.begun_never.append((begun.version, intent))
         if begun.version is not None:
             self._note_version(begun.version)
 
-    def _lose(self, work: Work) -> None:
-        """It was begun, must not run twice, and nobody knows what it did: this incarnation ends, a person decides."""
+    def _lose(self, work: Work, error: BaseException | None) -> None:
+        """It was begun, must not run twice, and nobody knows what it did: this incarnation ends, a person decides.
+
+        If the person says that it may run again, a step inside of it that somebody said no to is asked about anew.
+        """
+        rejected = found_in(error, StepRejectedError)
+        if rejected is not None:
+            self._incarnation.rejected = str(rejected.fields.get("question") or "")
         work.opening.lose(work.path)
-        self._incarnation.unsettled.append(f"{work.opening.id}: {work.path}")
+        self._incarnation.unsettled.setdefault((work.opening.id, work.path), "")
         self._incarnation.ask("stop")
+
+    def _note_returned(self, work: Work, error: Exception) -> None:
+        """It has run, and no record of it can be made: whoever is asked what came of it is told that much."""
+        self._incarnation.unsettled[(work.opening.id, work.path)] = message_of(error)[:LONGEST_MESSAGE]
+
+    @staticmethod
+    def _note_unrecorded(work: Work, error: AresError) -> None:
+        """It may run again, and would each time for nothing: uncaught, the error parks the agent."""
+        error.fields["unrecorded"] = work.path
+
+
+def _nothing() -> None:
+    """What runs in a step that only stores an event."""
 
 
 class StepCallers(Generic[S]):

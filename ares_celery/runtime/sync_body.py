@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ares_celery.agents.contract import Agent
+from ares_celery.agents.guards import AGENT
 from ares_celery.agents.registry import AgentType
 from ares_celery.clock import Clock
 from ares_celery.config import RuntimeConfig
@@ -33,6 +34,7 @@ from ares_celery.runtime.health import HealthWatch
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.interrupts import Interrupts
 from ares_celery.runtime.shared_things import SharedThings
+from ares_celery.runtime.step_scope import HERE
 from ares_celery.runtime.stop_patience import StopPatience
 from ares_celery.runtime.sync_context import SyncContext
 from ares_celery.runtime.sync_serving import SyncServing
@@ -102,6 +104,14 @@ class SyncBody:
         """Runs the agent to its end in the calling thread."""
         self._incarnation.on_change(self._ctx.wake, self._on_stop)
         self._incarnation.on_mail(self._serving.take_hint)
+        here, agent = HERE.set(self._incarnation), AGENT.set(self._incarnation.agent_id)
+        try:
+            return self._to_its_end()
+        finally:
+            AGENT.reset(agent)
+            HERE.reset(here)
+
+    def _to_its_end(self) -> End:
         end = self._live()
         if not isinstance(end, (Fenced, Crash)):
             end = self._orderly_end(end)

@@ -35,7 +35,8 @@ from ares_celery.runtime.llm_access import SyncModels
 from ares_celery.runtime.nursery import SyncChild, SyncNursery
 from ares_celery.runtime.shared_access import SyncAccess, things_without_loop
 from ares_celery.runtime.shared_things import SharedThings
-from ares_celery.runtime.sync_steps import SyncExecution, SyncStepCaller, SyncSteps, SyncStepWaits
+from ares_celery.runtime.step_waits import SyncStepWaits
+from ares_celery.runtime.sync_steps import SyncExecution, SyncStepCaller, SyncSteps
 from ares_celery.runtime.sync_waits import SyncWaiting
 from ares_celery.runtime.tool_calls import SyncToolCall
 from ares_celery.store.base import Store
@@ -66,6 +67,8 @@ class SyncContext(SyncWaiting):
         self._hand_over = hand_over
         self._woken = threading.Event()
         self._emitting = False
+        # An agent may emit from threads of its own: what is stored in an order is applied in it, and once.
+        self._in_order = threading.RLock()
         self._called_at = clock.monotonic()
         self._waiting = False
         self._shared = shared
@@ -73,7 +76,9 @@ class SyncContext(SyncWaiting):
     @cached_property
     def steps(self) -> SyncSteps:
         """The steps of this incarnation."""
-        waits = SyncStepWaits(self._persist, self._alive, self._emit, self._wait_to_retry, self._tell_stored)
+        waits = SyncStepWaits(
+            self._persist, self._alive, self._emit, self._emit_by, self._wait_to_retry, self._tell_stored
+        )
         steps = SyncSteps(self._step_parts(self._meter.steps_are), self._store, waits, lambda: self._access.calls)
         steps.gate = self._meter.check
         steps.interrupter = self._demand_word
@@ -100,6 +105,10 @@ class SyncContext(SyncWaiting):
     @override
     def _as_step(self, step_id: str, function: Callable[[], Any]) -> Any:
         return self.steps.run(step_id, function, (), {}, DEFAULTS, name=step_id.partition(":")[0])
+
+    @override
+    def _has_step(self, step_id: str) -> bool:
+        return self.steps.has(step_id)
 
     def execution(self, execution_id: str, /) -> SyncExecution:
         """The execution that the steps of a block belong to."""
@@ -177,6 +186,7 @@ class SyncContext(SyncWaiting):
 
     def wake(self) -> None:
         """Ends waits of this context, so that they look at the flags again; callable from any thread."""
+        self._news = object()
         self._woken.set()
 
     def emit(
@@ -186,11 +196,13 @@ class SyncContext(SyncWaiting):
         /,
         *,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Event:
-        """Stores an event, then applies it; returns when both are done."""
+        step: str | None = None,
+    ) -> Any:  # noqa: ANN401 - the event, or None: see the protocol
+        """Stores an event, then applies it; returns when both are done. With ``step`` once in its execution."""
         if self._incarnation.faults is not None:
             self.points.reach()
-        return self._emit(self._new_events([(type, payload)], metadata))[0]
+        made = self._new_events([(type, payload)], metadata)
+        return self._emit(made)[0] if step is None else self.steps.emit(step, made[0])
 
     def emit_many(self, events: Iterable[tuple[str, Mapping[str, Any]]], /) -> tuple[Event, ...]:
         """Stores several events at once, all or none, then applies them in order."""
@@ -306,24 +318,36 @@ class SyncContext(SyncWaiting):
             self._emit([event])
 
     def _emit(self, events: list[NewEvent]) -> tuple[Event, ...]:
+        op, fence, agent_id = self._next_op(), self._incarnation.fence, self._incarnation.agent_id
+        return self._emit_by(lambda seen: self._store.append(agent_id, fence, events, op=op, expected=seen))
+
+    def _emit_by(self, write: Callable[[Version], tuple[Event, ...]]) -> tuple[Event, ...]:
+        """Has events stored and applies them, those of others that came meanwhile first.
+
+        Args:
+            write: Stores them, given the version that this incarnation has seen. What it gives is empty where an
+                earlier try has stored them: then all that is new is read.
+        """
         self._alive()
-        op, before = self._next_op(), self._incarnation.last_version
-        fence, agent_id = self._incarnation.fence, self._incarnation.agent_id
-        self._emitting = True
-        try:
-            stored = self._persist(lambda: self._store.append(agent_id, fence, events, op=op, expected=before))
-            if self._incarnation.listener is not None:
-                self._incarnation.listener.publish(stored)
-            if stored[0].version > before + 1:
-                self._apply_all(self._between(before, stored[0].version))
-            self._apply_all(stored)
-        finally:
-            self._emitting = False
+        with self._in_order:
+            before = self._incarnation.last_version
+            self._emitting = True
+            try:
+                stored = self._persist(lambda: write(before)) or self._between(before)
+                if self._incarnation.listener is not None:
+                    # Those of others were told by whoever has stored them.
+                    self._incarnation.listener.publish([event for event in stored if event.epoch == self.epoch])
+                if stored and stored[0].version > before + 1:
+                    self._apply_all(self._between(before, stored[0].version))
+                self._apply_all(stored)
+            finally:
+                self._emitting = False
         return stored
 
-    def _between(self, before: Version, first: Version) -> tuple[Event, ...]:
+    def _between(self, before: Version, first: Version | None = None) -> tuple[Event, ...]:
         """Events that others wrote meanwhile: they come first, as on replay."""
-        options = ReadOptions(from_version=before + 1, to_version=first - 1, summaries=False)
+        until = 0 if first is None else first - 1
+        options = ReadOptions(from_version=before + 1, to_version=until, summaries=False)
         return self._persist(lambda: self._store.events.read(self._incarnation.agent_id, options))
 
     def _tell_stored(self, version: Version) -> None:
@@ -361,7 +385,7 @@ class SyncContext(SyncWaiting):
                     faults.demand_store()
                 return call()
             except StoreUnavailableError as error:
-                if self._incarnation.stopping_reason is not None:
+                if self._gives_up:
                     self._refuse(StopSignal())
                 self.logger.warning("the store does not answer (%s); waiting", error)
                 self._woken.clear()
@@ -372,7 +396,7 @@ class SyncContext(SyncWaiting):
             except VersionConflictError as error:
                 if not error.fields.get("rolled_back"):
                     raise
-                self._incarnation.rolled_back = True
+                self._incarnation.roll_back(Version(int(error.fields["actual"])))
                 raise FencedSignal from error
 
     @override

@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from contextvars import Token
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
 
+from msgspec import structs
+
 from ares_celery.agents.steps import StepOptions
 from ares_celery.agents.tools import Tool
+from ares_celery.errors import StepThreadError
 from ares_celery.ids import Version
-from ares_celery.model.event import NewEvent
+from ares_celery.model.event import Event, NewEvent
 from ares_celery.model.step import StepRecord, function_identity
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.calling import ThreadCaller
 from ares_celery.runtime.fault_points import SyncFaultPoints
-from ares_celery.runtime.step_scope import MAIN, NEVER, SCOPE, Opening, Scope, execution_of
+from ares_celery.runtime.shared_steps import SharedSteps
+from ares_celery.runtime.step_scope import HERE, MAIN, NEVER, SCOPE, Opening, Scope, execution_of
+from ares_celery.runtime.step_waits import SyncStepWaits
 from ares_celery.runtime.step_work import Work, digest_of_call, is_outcome
-from ares_celery.runtime.steps import UNRECORDABLE, StepCallers, StepParts, Steps, reset_scope
+from ares_celery.runtime.steps import ABSENT, UNRECORDABLE, StepCallers, StepParts, reset_scope
 from ares_celery.store.base import Store
 from ares_celery.store.steps import Begun, OpenExecution, Recorded
 
 __all__ = ["SyncExecution", "SyncStepCaller", "SyncSteps"]
 
 
-@dataclass(frozen=True, slots=True)
-class SyncStepWaits:
-    """What steps wait for, of their context.
-
-    Attributes:
-        persist: Repeats a call until the store answers or the incarnation is over.
-        alive: Waits while suspended; raises FencedSignal once the incarnation is over.
-        say: Stores events of the runtime's own.
-        pause: Waits so many seconds; raises StopSignal when the incarnation is asked to end.
-        tell: Passes on the event of a version that the store has written, to those who listen in this process.
-    """
-
-    persist: Callable[[Callable[[], Any]], Any]
-    alive: Callable[[], None]
-    say: Callable[[list[NewEvent]], object]
-    pause: Callable[[float], None]
-    tell: Callable[[Version], None]
-
-
-class SyncSteps(Steps):
+class SyncSteps(SharedSteps):
     """The steps of one incarnation, in its thread.
 
     Attributes:
-        gate: Called before a step or a tool runs; what it raises keeps it from running.
+        gate: Called before each try of a step or a tool; what it raises keeps it from running.
         points: Where faults are felt, before a step runs; None: nowhere.
         interrupter: Called with the step, before it runs for the first time: who wants a person's word asks here.
     """
@@ -59,6 +47,7 @@ class SyncSteps(Steps):
         self._calls = calls
         self._store = store
         self._waits = waits
+        self._entering = threading.RLock()
         self.gate: Callable[[], None] | None = None
         self.points: SyncFaultPoints | None = None
         self.interrupter: Callable[[StepCall], None] | None = None
@@ -67,7 +56,8 @@ class SyncSteps(Steps):
 
     def enter(self, execution_id: object) -> Opening:
         """Opens an execution that the agent's code names."""
-        return self._open(self._check_own(execution_id))
+        with self._entering:
+            return self._open(self._check_own(execution_id))
 
     def leave(self, opening: Opening, error: BaseException | None) -> None:
         """Ends it: done, or to be gone on with. A signal or a cancellation leaves it to the next incarnation."""
@@ -76,10 +66,9 @@ class SyncSteps(Steps):
             return
         self._close(opening.id, completed=error is None and not opening.is_unsettled)
 
-    def take_over(self, message_id: str, *, began: int) -> None:
-        """Opens what an earlier incarnation, which died, has begun for a message: it ends with the answer."""
-        if self._is_left_over(message_id, began):
-            self._open(execution_of(message_id))
+    def take_over(self, message_id: str) -> None:
+        """Opens what an earlier incarnation has begun for a message, and this one has not: it ends with the answer."""
+        self._open(execution_of(message_id))
 
     def end_main(self) -> None:
         """The agent is done, and what it did outside of every other execution with it."""
@@ -104,7 +93,17 @@ class SyncSteps(Steps):
         known = self._openings.get(execution_id)
         if known is not None:
             return known
-        return self._open(execution_id)
+        with self._entering:
+            return self._openings.get(execution_id) or self._open(execution_id)
+
+    def _demand_place(self, scope: Scope | None, step_id: object) -> None:
+        """A thread that carries no context says nothing of the block or message that its step belongs to."""
+        if scope is not None or HERE.get() is self._incarnation:
+            return
+        entered = next((name for name in tuple(self._openings) if name != MAIN), "")
+        if entered or self._incarnation.at_hand:
+            at = f"execution {entered!r}" if entered else "a message"
+            raise StepThreadError(agent_id=self._agent_id, step=str(step_id), at=at)
 
     def _open(self, execution_id: str) -> Opening:
         op, agent_id, fence, store = self._next_op(), self._agent_id, self._fence, self._store
@@ -133,8 +132,55 @@ class SyncSteps(Steps):
         self._demand_function(step_id, function)
         work = Work(function, name=name or function_identity(function), args=args, kwargs=kwargs, options=options)
         scope = self._scope()
-        self._place_step(work, scope, self._now(scope), step_id)
+        self._demand_place(scope, step_id)
+        opening = self._now(scope)
+        with self._knowing:
+            self._place_step(work, scope, opening, step_id)
         return self._used(work)
+
+    def emit(self, step_id: str, event: NewEvent) -> Event | None:
+        """Stores an event of the agent together with the record of a step that did it; None: an earlier life has."""
+        work, scope = self._emitting(event), self._scope()
+        self._demand_place(scope, step_id)
+        opening = self._now(scope)
+        with self._knowing:
+            self._place_step(work, scope, opening, step_id)
+        try:
+            record = work.opening.find(work.path)
+            if record is not None:
+                self._demand_same(work, record)
+                self._value(work, record)
+                return None
+            self._check(work)
+            self._waits.alive()
+            if self.gate is not None:
+                self.gate()
+            return self._emitted(work, event)
+        finally:
+            self._free(work)
+
+    def _emitted(self, work: Work, event: NewEvent) -> Event | None:
+        record, op, opening_id = self._words.record_of(work, None, 1), self._next_op(), work.opening.id
+        agent_id, fence, store, begun = self._agent_id, self._fence, self._store, self._begun_before
+        # The same in every try.
+        named = structs.replace(event, id=op)
+        last: Recorded | None = None
+
+        def write(seen: Version) -> tuple[Event, ...]:
+            nonlocal last
+            last = store.record_step(
+                agent_id, fence, opening_id, record, op=op, expected=seen, event=named, begun=begun
+            )
+            return () if last.event is None else (last.event,)
+
+        stored = self._waits.emit_by(write)
+        if last is not None:
+            self._settled(work, replace(last, version=None))
+            if last.event is not None:
+                return last.event
+        # An earlier try has stored it, and no other event of the agent's own came since.
+        epoch = self._incarnation.epoch
+        return next((one for one in stored if one.epoch == epoch and one.type == event.type), None)
 
     def call_tool(
         self, tool: Tool, step_id: str, args: tuple[Any, ...], kwargs: dict[str, Any], options: StepOptions
@@ -143,7 +189,10 @@ class SyncSteps(Steps):
         digest = "" if step_id else digest_of_call(tool, args, kwargs)
         work = Work(tool.function, name=f"tool:{tool.name}", args=args, kwargs=kwargs, options=options, tool=tool.name)
         scope = self._scope()
-        self._place_call(work, scope, self._now(scope), step_id, digest)
+        self._demand_place(scope, step_id or work.name)
+        opening = self._now(scope)
+        with self._knowing:
+            self._place_call(work, scope, opening, step_id, digest)
         return self._used(work)
 
     def _used(self, work: Work) -> Any:  # noqa: ANN401 - whatever was recorded
@@ -200,11 +249,28 @@ class SyncSteps(Steps):
             else:
                 return self._succeeded(work, value, attempt)
             self._waits.pause(self._wait_after(attempt))
-            work.opening.retry(work.path)
+            self._let_in_again(work, attempt)
+            with self._knowing:
+                work.opening.retry(work.path)
             attempt += 1
 
+    def _let_in_again(self, work: Work, attempts: int) -> None:
+        """What keeps a step from running may have come about in its last try: each one may spend."""
+        try:
+            if self.gate is not None:
+                self.gate()
+        except Exception as error:
+            self._waits.say(self._words.said_given_up(work, attempts, error))
+            raise
+
+    # -- its tries ----------------------------------------------------------------------------------------------------
+
     def _succeeded(self, work: Work, value: Any, attempts: int) -> StepRecord:  # noqa: ANN401 - whatever was returned
-        record = self._kept(work, value, attempts)
+        try:
+            record = self._kept(work, value, attempts)
+        except UNRECORDABLE as error:
+            self._note_unrecorded(work, error)
+            raise
         if attempts > 1:
             self._waits.say(self._words.said_recovered(work, attempts))
         return record
@@ -236,11 +302,11 @@ class SyncSteps(Steps):
         """Noted before, recorded after; cut off in between, a person has to look."""
         intent, op, opening_id = self._words.intent(work), self._next_op(), work.opening.id
         agent_id, fence, store = self._agent_id, self._fence, self._store
-        seen = self._incarnation.last_version
+        seen = self._incarnation.newest_version
         begun: Begun = self._waits.persist(
             lambda: store.record_intent(agent_id, fence, opening_id, intent, op=op, expected=seen)
         )
-        self._noted(begun)
+        self._noted(begun, intent)
         if begun.record is not None:
             return begun.record
         try:
@@ -249,21 +315,22 @@ class SyncSteps(Steps):
             return self._to_its_outcome(work)
         finally:
             if not work.is_recorded:
-                self._lose(work)
+                self._lose(work, sys.exception())
 
     def _to_its_outcome(self, work: Work) -> StepRecord:
         try:
             value = self._attempt(work, 1)
         except BaseException as error:
-            if is_outcome(error) and not work.is_late and not work.opening.has_lost(work.path):
-                self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+            if not is_outcome(error) or work.is_late or work.opening.has_lost(work.path):
+                self._tell_hooks(work)
+                raise
+            record = self._record(work, self._words.record_of_error(work, error), closes_intent=True)
             self._tell_hooks(work)
-            raise
+            raise self._words.failed(work, record.error or {}) from error
         try:
             return self._kept(work, value, 1, closes_intent=True)
-        except UNRECORDABLE as error:
-            # It has run: that its result cannot be kept is what is known of it from now on.
-            self._record(work, self._words.record_of_error(work, error), closes_intent=True)
+        except Exception as error:
+            self._note_returned(work, error)
             raise
 
     def _attempt(self, work: Work, attempt: int) -> Any:  # noqa: ANN401 - whatever is returned
@@ -311,10 +378,19 @@ class SyncSteps(Steps):
 
     def _record(self, work: Work, record: StepRecord, *, closes_intent: bool = False) -> StepRecord:
         op, took, opening_id = self._next_op(), self._words.took(work), work.opening.id
-        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.last_version
+        agent_id, fence, store, seen = self._agent_id, self._fence, self._store, self._incarnation.newest_version
+        begun = self._begun_before
         recorded: Recorded = self._waits.persist(
             lambda: store.record_step(
-                agent_id, fence, opening_id, record, op=op, closes_intent=closes_intent, took_ms=took, expected=seen
+                agent_id,
+                fence,
+                opening_id,
+                record,
+                op=op,
+                closes_intent=closes_intent,
+                took_ms=took,
+                expected=seen,
+                begun=begun,
             )
         )
         known = self._settled(work, recorded)
@@ -326,7 +402,7 @@ class SyncSteps(Steps):
 class SyncStepCaller(StepCallers[SyncSteps]):
     """Implements :class:`~ares_celery.agents.steps.StepCaller`."""
 
-    def __call__(self, step_id: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
+    def __call__(self, step_id: str, function: Callable[..., Any] = ABSENT, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever was recorded
         """Runs a step; see the protocol."""
         return self._steps.run(step_id, function, args, kwargs, self._options(function))
 

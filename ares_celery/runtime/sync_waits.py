@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from ares_celery.errors import AgentSignal, StopSignal, WaitSignal
-from ares_celery.ids import Instant
 from ares_celery.model.arguments import check_flags
-from ares_celery.model.waits import Approval, Waiting
+from ares_celery.model.waits import Approval, Waiting, WaitKind
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.context import BaseContext
 from ares_celery.runtime.waits import (
@@ -45,27 +45,30 @@ class SyncWaiting(BaseContext):
         until = check_moment(t)
         check_flags(release_slot=release_slot)
         check_place(release_slot=release_slot)
-        self._alive()
-        now = self._persist(self._store.server_time)
-        sleeps = self._sleeps.begin(self._progress()) if release_slot else 0
-        if until <= now:
-            return
-        if not release_slot:
-            self.settle()
-            self._sleep_here(until)
-        elif self._sleeps.is_behind:
-            self._warn_of_moment()
-        else:
-            self._leave(Waiting(until=until, sleeps=sleeps))
+        if release_slot:
+            self._sleeps.begin(self._progress())
+        with self._waits.held(Waiting(until=until, sleeps=int(release_slot))):
+            self._alive()
+            while True:
+                # What happens from here on ends the next wait at once.
+                steps, now = self._incarnation.clock_steps, self._persist(self._store.server_time)
+                if until <= now:
+                    break
+                if release_slot and self._sleeps.is_behind:
+                    self._warn_of_moment()
+                    break
+                if release_slot:
+                    self._leave()
+                self.settle()
+                self._sleep_on((until - now) / 1_000_000, steps)
+        if release_slot:
+            self._sleeps.over += 1
 
-    def _sleep_here(self, until: Instant) -> None:
-        now = self._persist(self._store.server_time)
-        while now < until:
-            steps = self._incarnation.clock_steps
-            end = self._clock.monotonic() + min((until - now) / 1_000_000, LONGEST_WAIT)
-            while steps == self._incarnation.clock_steps and (left := end - self._clock.monotonic()) > 0:
-                self._wait_for_news(left)
-            now = self._persist(self._store.server_time)
+    def _sleep_on(self, left: float, steps: int) -> None:
+        """Until a time has passed, or the clock of Redis has stepped."""
+        end = self._clock.monotonic() + min(left, LONGEST_WAIT)
+        while steps == self._incarnation.clock_steps and (left := end - self._clock.monotonic()) > 0:
+            self._wait_for_news(self._news, left)
 
     def wait_for_approval(
         self,
@@ -92,25 +95,38 @@ class SyncWaiting(BaseContext):
             return
         outcome = self._wishes.said(step)
         if outcome is None:
-            outcome = self._as_step(asking.step_id, lambda: self._ask(asking))
+            outcome = self._word_on(asking)
             self._wishes.note(step, outcome)
         demand_yes(asking, self.agent_id, step, outcome)
 
+    def _word_on(self, asking: Asking) -> Any:  # noqa: ANN401 - what was recorded
+        """What people say, or have said; a no that has parked the agent is asked about anew."""
+        outcome = self._as_step(asking.step_id, partial(self._ask, asking))
+        while self._wishes.is_over(outcome, asked_anew=self._has_step(asking.anew.step_id)):
+            asking = asking.anew
+            outcome = self._as_step(asking.step_id, partial(self._ask, asking))
+        return outcome
+
+    def _has_step(self, step_id: str) -> bool:  # noqa: ARG002
+        return False
+
     def _ask(self, asking: Asking) -> dict[str, Any]:
         """Runs as the step."""
-        self._alive()
-        self.settle()
-        question = question_of(asking, self._incarnation)
-        look = self._open(question)
-        while look.decided is None:
-            left = (look.expires_at - look.now) / 1_000_000 if look.expires_at else LOOK
-            # What is too late by now is ended by the next look.
-            if left > 0 and asking.release_slot:
-                self._leave(waiting_for(asking, look))
-            if left > 0:
-                self._wait_for_news(min(left, LOOK))
-            look = self._look(question, look.id)
-        return outcome_of(look.decided)
+        with self._waits.held(Waiting(WaitKind.APPROVAL, asking.name)) as held:
+            self._alive()
+            self.settle()
+            question, news = question_of(asking, self._incarnation), self._news
+            look = self._open(question)
+            while look.decided is None:
+                held.waiting = waiting_for(asking, look)
+                left = (look.expires_at - look.now) / 1_000_000 if look.expires_at else LOOK
+                # What is too late by now is ended by the next look.
+                if left > 0 and asking.release_slot:
+                    self._leave()
+                if left > 0:
+                    self._wait_for_news(news, min(left, LOOK))
+                news, look = self._news, self._look(question, look.id)
+        return outcome_of(look.id, look.decided)
 
     def _open(self, question: Question) -> InterruptLook:
         agent_id, fence = self._incarnation.agent_id, self._incarnation.fence
@@ -123,12 +139,14 @@ class SyncWaiting(BaseContext):
         look = self._persist(lambda: self._store.look_interrupt(agent_id, fence, question.name, interrupt_id))
         return look if look is not None else self._open(question)
 
-    def _wait_for_news(self, seconds: float) -> None:
-        """Until something has happened, at most so long; no wait outlasts the wish that the agent ends."""
+    def _wait_for_news(self, news: object, seconds: float) -> None:
+        """Until something else has happened, at most so long; no wait outlasts the wish that the agent ends."""
         self._answer_messages()
         self._go_on()
-        self._idle(seconds)
         self._woken.clear()
+        # Also what happened while a message was answered.
+        if news is self._news:
+            self._idle(seconds)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -137,9 +155,10 @@ class SyncWaiting(BaseContext):
         if self._should_stop():
             self._refuse(StopSignal())
 
-    def _leave(self, waiting: Waiting) -> NoReturn:
-        """Ends the incarnation in order; the next one begins when what it waits for is there."""
-        self._incarnation.wait(waiting)
+    def _leave(self) -> NoReturn:
+        """Ends the incarnation in order; the next one begins when something that it waits for is there."""
+        self._sleeps.begin(self._progress())
+        self._incarnation.wait(self._waits.together(self._sleeps.over))
         self._refuse(WaitSignal())
 
     # -- the context's own --------------------------------------------------------------------------------------------

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Self
 
+from ares_celery.agents.guards import unguarded
 from ares_celery.agents.steps import KEY, UNSET, Replay, StepOptions, Unset, takes_key
 from ares_celery.agents.tools import Tool
 from ares_celery.background import start_detached
@@ -18,6 +19,7 @@ from ares_celery.errors.wording import describe_error
 from ares_celery.ids import check_step_id
 from ares_celery.plugins.contract import StepCall, StepResult
 from ares_celery.runtime.async_steps import AsyncSteps
+from ares_celery.runtime.awaited import Awaited
 from ares_celery.runtime.calling import ThreadCaller, call_on_loop, on_thread
 from ares_celery.runtime.fault_points import AsyncFaultPoints, SyncFaultPoints
 from ares_celery.runtime.ports import StepHooks
@@ -140,8 +142,12 @@ class AsyncToolCall:
         chosen = self._chosen.changed({"timeout": timeout, "replay": replay, "retries": retries}, step_id)
         return type(self)(chosen, self._caller, self._alive, self._steps, points=self._points)
 
-    async def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the tool takes and gives
+    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401 - whatever the tool takes
         """Calls it; see :class:`~ares_celery.agents.sharing.ToolCall`."""
+        made, steps = self._called(args, kwargs), self._steps
+        return made if steps is None else Awaited(made, steps.hosted, "ctx.tool({})(…)", self._chosen.tool.name)
+
+    async def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - as above
         chosen, steps = self._chosen, self._steps
         if steps is None or not steps.records(chosen.options, chosen.step_id):
             return await self._unrecorded(args, chosen.complete(self._caller, kwargs))
@@ -171,7 +177,7 @@ class AsyncToolCall:
     async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: float | None) -> Any:  # noqa: ANN401 - as above
         tool = self._chosen.tool
         return await call_on_loop(
-            tool.function,
+            unguarded(tool.function),
             args,
             kwargs,
             is_async=tool.is_async,
@@ -247,7 +253,7 @@ class SyncToolCall:
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: float | None) -> Any:  # noqa: ANN401 - as above
         tool = self._chosen.tool
         return self._calls.call(
-            tool.function,
+            unguarded(tool.function),
             args,
             kwargs,
             is_async=tool.is_async,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, cast
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, cast
 
 from ares_celery.clock import instant_from, to_datetime
-from ares_celery.errors import ApprovalTimeoutError, InvalidSettingError, StepRejectedError
+from ares_celery.errors import ApprovalTimeoutError, InvalidSettingError, StepRejectedError, WaitSignal
 from ares_celery.ids import Instant
 from ares_celery.model.agent import AgentRecord
 from ares_celery.model.arguments import as_shown, check_flags, check_timeout
-from ares_celery.model.waits import Approval, InterruptState, Waiting, WaitKind
+from ares_celery.model.waits import Approval, InterruptState, Waiting, WaitKind, is_approved, together
 from ares_celery.plugins.contract import StepCall
 from ares_celery.runtime.handling import current_message
 from ares_celery.runtime.incarnation import Incarnation
@@ -22,7 +23,9 @@ __all__ = [
     "LONGEST_WAIT",
     "LOOK",
     "Asking",
+    "HeldWait",
     "Sleeps",
+    "Waits",
     "Wishes",
     "approval_of",
     "asking_of",
@@ -80,11 +83,17 @@ class Asking(NamedTuple):
     payload: Any
     timeout: timedelta | None
     release_slot: bool
+    turn: int = 1
 
     @property
     def step_id(self) -> str:
-        """The step that its answer is recorded as."""
-        return _QUESTION + self.name
+        """The step that its answer is recorded as; a step of its own for each time that it is asked anew."""
+        return _QUESTION + (self.name if self.turn == 1 else f"{self.turn}:{self.name}")
+
+    @property
+    def anew(self) -> Asking:
+        """The same question, asked once more."""
+        return self._replace(turn=self.turn + 1)
 
 
 def asking_of(name: object, payload: object, timeout: object, release_slot: object) -> Asking:
@@ -119,7 +128,9 @@ def question_of(asking: Asking, incarnation: Incarnation) -> Question:
 class Wishes:
     """Which steps of an incarnation need a person's word, and what people have said of them."""
 
-    def __init__(self, listener: object) -> None:
+    def __init__(self, listener: object, rejected: str = "") -> None:
+        """Binds the plug-ins; ``rejected`` is the question whose no has parked the agent."""
+        self._rejected = rejected
         self._asked = listener if isinstance(listener, ApprovalWishes) else None
         self._said: dict[tuple[str, str], object] = {}
 
@@ -140,6 +151,13 @@ class Wishes:
     def said(self, step: StepCall) -> object:
         """What people have said in this incarnation; None: they were not asked yet."""
         return self._said.get((step.execution, step.step_id))
+
+    def is_over(self, outcome: object, *, asked_anew: bool) -> bool:
+        """This answer is a no that has parked the agent before: whoever un-parked it wants people to be asked anew."""
+        known = cast("dict[str, Any]", outcome)
+        if known["state"] != InterruptState.RESOLVED.value or is_approved(known["decision"]):
+            return False
+        return asked_anew or bool(self._rejected and known.get("id") == self._rejected)
 
     def note(self, step: StepCall, outcome: object) -> None:
         """They have said this."""
@@ -162,6 +180,7 @@ def demand_yes(asking: Asking, agent_id: str, step: StepCall, outcome: object) -
             decision=word.decision,
             answer=word.payload,
             actor=word.actor,
+            question=cast("dict[str, Any]", outcome).get("id", ""),
         )
 
 
@@ -170,9 +189,10 @@ def waiting_for(asking: Asking, look: InterruptLook) -> Waiting:
     return Waiting(WaitKind.APPROVAL, asking.name, look.expires_at, look.decisions)
 
 
-def outcome_of(decided: Decided) -> dict[str, Any]:
+def outcome_of(question_id: str, decided: Decided) -> dict[str, Any]:
     """What came of a question, as it is recorded."""
     return {
+        "id": question_id,
         "state": decided.state.value,
         "decision": decided.decision,
         "payload": decided.answer,
@@ -197,7 +217,7 @@ def approval_of(asking: Asking, agent_id: str, outcome: object) -> Approval:
 
 
 class Sleeps:
-    """Waits for a time without a slot: which of them the incarnation has behind it already.
+    """Waits for a time without a slot: how many of them the incarnation has behind it already.
 
     An agent's code begins from the top each time. A time that it computes from the present moment is a later one then:
     without this it would never come to an end.
@@ -207,27 +227,92 @@ class Sleeps:
         # An incarnation in between that has done something began where the timers were behind it.
         is_fresh = record.woken_at > 0 and record.last_progress <= record.woken_at
         self._granted = record.woken_sleeps if is_fresh else 0
-        self._mark = 0
-        self._count = 0
+        self._mark: int = 0
         self._has_warned = False
+        #: How many are over since the agent's code last did something.
+        self.over: int = 0
 
-    def begin(self, progress: int) -> int:
-        """One more begins; how many there were since the agent's code last did something, this one included.
+    def begin(self, progress: int) -> None:
+        """One more begins.
 
         Args:
             progress: Grows with whatever the incarnation has emitted or recorded.
         """
         if progress != self._mark:
-            self._mark, self._count, self._granted = progress, 0, 0
-        self._count += 1
-        return self._count
+            self._mark = progress
+            self.over = self._granted = 0
 
     @property
     def is_behind(self) -> bool:
-        """The present one is the wait that this incarnation was woken after."""
-        return self._count <= self._granted
+        """This incarnation was woken after one more than are over: the next of those that still wait is that one."""
+        return self.over < self._granted
 
     def first_warning(self) -> bool:
         """Nobody was warned yet."""
         first, self._has_warned = not self._has_warned, True
         return first
+
+
+class HeldWait:
+    """One wait of the agent's code, as a block.
+
+    Attributes:
+        waiting: What ends it.
+        is_there: That is known: it has looked at the store, and waits now.
+        place: Execution and beginning of the step ids of the code that waits; None: outside of every execution.
+    """
+
+    __slots__ = ("_all", "is_there", "place", "waiting")
+
+    def __init__(self, of: dict[HeldWait, None], waiting: Waiting) -> None:
+        self._all = of
+        self.waiting = waiting
+        self.is_there = False
+        scope = SCOPE.get()
+        self.place = None if scope is None else (scope.opening.id, scope.prefix)
+
+    def __enter__(self) -> Self:
+        """It begins."""
+        self._all[self] = None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """It is over; one that has unloaded the agent goes on until something wakes that."""
+        if not isinstance(error, WaitSignal):
+            self._all.pop(self, None)
+
+
+class Waits:
+    """All waits of an incarnation at this moment: when it gives its slot back, the first that is over brings it on."""
+
+    def __init__(self) -> None:
+        self._held: dict[HeldWait, None] = {}
+
+    def held(self, waiting: Waiting) -> HeldWait:
+        """One more."""
+        return HeldWait(self._held, waiting)
+
+    @property
+    def are_there(self) -> bool:
+        """None of them has still to find out whether it is over."""
+        return all(one.is_there for one in tuple(self._held))
+
+    def are_inside(self, execution: str, path: str) -> bool:
+        """Some of them is waited for inside of this step."""
+        within = f"{path}/"
+        return any(
+            one.place is not None and one.place[0] == execution and one.place[1].startswith(within)
+            for one in tuple(self._held)
+        )
+
+    @property
+    def next_sleep(self) -> HeldWait | None:
+        """Of those for a time without a slot the one that is over first."""
+        sleeps = [one for one in tuple(self._held) if one.waiting.sleeps]
+        return min(sleeps, key=lambda one: one.waiting.until, default=None)
+
+    def together(self, over: int) -> Waiting:
+        """All of them as one."""
+        return together([one.waiting for one in tuple(self._held)], over=over)

@@ -120,6 +120,14 @@ class AgentStore(Protocol):
         """
         ...
 
+    def confirm(self, agent_id: AgentId) -> None:
+        """Returns when what was written before is where the namespace wants it before it counts.
+
+        Raises:
+            NotConfirmedError: It is not, within ``confirm_timeout``.
+        """
+        ...
+
     def claim(
         self,
         agent_id: AgentId,
@@ -228,10 +236,6 @@ class IncarnationStore(HostMailbox, StepStore, BudgetStore, LimitStore, Interrup
         """
         ...
 
-    def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
-        """Notes what the incarnation has to do without; empty: nothing. Shown until it ends. Raises FencedError."""
-        ...
-
     def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
         """Notes what a state is that is saved elsewhere. Raises FencedError.
 
@@ -267,10 +271,6 @@ class AsyncIncarnationStore(
         origin: str = "",
     ) -> None:
         """See :meth:`IncarnationStore.save_snapshot`."""
-        ...
-
-    async def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
-        """See :meth:`IncarnationStore.note_degraded`."""
         ...
 
     async def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:

@@ -67,6 +67,10 @@ class FaultStore(Protocol):
         """
         ...
 
+    def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
+        """Notes what the incarnation has to do without; empty: nothing. Shown until it ends. Raises FencedError."""
+        ...
+
 
 class AsyncFaultStore(Protocol):
     """The same as :class:`FaultStore`, awaitable."""
@@ -77,6 +81,10 @@ class AsyncFaultStore(Protocol):
 
     async def use_fault(self, agent_id: AgentId, fault_id: str, *, op: str = "") -> FaultUse:
         """See :meth:`FaultStore.use_fault`."""
+        ...
+
+    async def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
+        """See :meth:`FaultStore.note_degraded`."""
         ...
 
 

@@ -157,6 +157,7 @@ class HostMailbox(Protocol):
         chunks: int = 0,
         then: str = "",
         finishes: str = "",
+        unless: str = "",
     ) -> Version | None:
         """Consumes a message and stores its answer, atomically.
 
@@ -169,12 +170,15 @@ class HostMailbox(Protocol):
             then: The inbox entry whose handling begins now.
             finishes: The execution of the message's steps, which ends with it: completed, or failed where the answer is
                 an error. One that this incarnation does not hold stays as it is.
+            unless: Instead: the execution that the message's steps would have, and this incarnation has made none. When
+                an earlier one has left it unfinished, the answer is refused, as nobody would end it any more.
 
         Returns:
             The version of the event that tells the end of that execution; None: nothing ended.
 
         Raises:
             UnserialisableError, EventTooLargeError: The answer itself is refused; nothing was stored.
+            ExecutionStateError: The execution ``unless`` is unfinished; nothing was stored.
         """
         ...
 
@@ -191,7 +195,7 @@ class HostMailbox(Protocol):
         """A piece of an answer as it is stored. Raises UnserialisableError, EventTooLargeError."""
         ...
 
-    def bury(
+    def bury(  # noqa: PLR0913 - the parts of one write
         self,
         agent_id: AgentId,
         fence: str,
@@ -200,6 +204,7 @@ class HostMailbox(Protocol):
         reply: Reply,
         *,
         finishes: str = "",
+        unless: str = "",
     ) -> bool:
         """Consumes a message and keeps it as a dead letter, with an event; False when it was consumed before.
 
@@ -210,6 +215,7 @@ class HostMailbox(Protocol):
             reason: Why it is given up on.
             reply: What a waiting caller gets: the wire dict of an error, whose text the letter tells too.
             finishes: As for :meth:`reply`.
+            unless: As for :meth:`reply`.
         """
         ...
 
@@ -241,6 +247,7 @@ class AsyncHostMailbox(Protocol):
         chunks: int = 0,
         then: str = "",
         finishes: str = "",
+        unless: str = "",
     ) -> Version | None:
         """See :meth:`HostMailbox.reply`."""
         ...
@@ -255,7 +262,7 @@ class AsyncHostMailbox(Protocol):
         """See :meth:`HostMailbox.encode_piece`."""
         ...
 
-    async def bury(
+    async def bury(  # noqa: PLR0913 - the parts of one write
         self,
         agent_id: AgentId,
         fence: str,
@@ -264,6 +271,7 @@ class AsyncHostMailbox(Protocol):
         reply: Reply,
         *,
         finishes: str = "",
+        unless: str = "",
     ) -> bool:
         """See :meth:`HostMailbox.bury`."""
         ...

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ares_celery.ids import AgentId, Version
+from ares_celery.model.event import Event, NewEvent
 from ares_celery.model.execution import Execution
 from ares_celery.model.step import RecordedSteps, StepIntent, StepRecord
 
@@ -37,12 +38,14 @@ class Recorded:
         version: Of the event that tells it; None without one: it was not to be told, or this was a repeat.
         steps_spent: Steps that the agent has recorded in its life so far.
         is_own: False: another record of this id was there before, it is ``record``, and nothing was written.
+        event: The agent's own event that was stored with it; None without one, or where this was a repeat.
     """
 
     record: StepRecord
     version: Version | None
     steps_spent: int
     is_own: bool = True
+    event: Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,8 @@ class StepStore(StepReader, Protocol):
         told: bool = True,
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
+        event: NewEvent | None = None,
+        begun: str = "",
     ) -> Recorded:
         """Records what a step came to; one round trip. The first record of an id stands.
 
@@ -133,9 +138,14 @@ class StepStore(StepReader, Protocol):
             took_ms: Milliseconds that the step took, for the event.
             expected: The last version of the stream that the writer has seen. A smaller one in Redis means that the
                 store came back older: VersionConflictError with field ``rolled_back`` true.
+            event: An event of the agent's own that is stored with the record, in the same write, and tells it. It must
+                have an id.
+            begun: The inbox entry of the message at hand, where earlier handlings of it did not come to its end: what
+                is recorded now makes this its first beginning. Empty: nothing is counted anew.
 
         Raises:
             FencedError: The incarnation is over. ExecutionStateError: The execution is not running.
+            EventTooLargeError: The event is too large.
             StepLimitError: It has as many recorded steps as it may.
             StepResultTooLargeError: The record has more than ``max_event_bytes``.
             UnserialisableError: The value is no plain JSON. In all these cases nothing was recorded.
@@ -196,6 +206,8 @@ class AsyncStepStore(Protocol):
         told: bool = True,
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
+        event: NewEvent | None = None,
+        begun: str = "",
     ) -> Recorded:
         """See :meth:`StepStore.record_step`."""
         ...

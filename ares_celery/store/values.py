@@ -236,6 +236,7 @@ class InboxMessage:
         time: When it was put there.
         kind: How it was sent.
         began: How often its handling began before, without coming to an end.
+        signal: Its number among what its agent was told, where it came with its hint; 0: unknown.
     """
 
     entry: str
@@ -245,6 +246,7 @@ class InboxMessage:
     time: Instant
     kind: MessageKind = MessageKind.PROCESS
     began: int = 0
+    signal: int = 0
 
 
 @dataclass(frozen=True, slots=True)

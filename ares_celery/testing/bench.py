@@ -9,6 +9,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, cast
 
 from ares_celery.agents.registry import REGISTRY, Registry
@@ -19,6 +20,7 @@ from ares_celery.errors import (
     AgentStuckError,
     AgentTypeError,
     AresError,
+    AwaitMissingError,
     OperationNotSupportedError,
 )
 from ares_celery.ids import AgentId
@@ -100,10 +102,11 @@ class Bench:
         sources: StateSources,
         instead: Mapping[str, Mapping[str, Any]],
         patience: float,
+        begins: datetime | None = None,
     ) -> None:
         self.agent_id = AgentId(spec.id)
         self.patience = patience
-        self.clock = ManualClock(self._on_wait)
+        self.clock = ManualClock(self._on_wait, begins=begins)
         self._bystanders = Bystanders(self.clock)
         self.registry = Registry(REGISTRY.upcasters)
         self.instance: Any = None
@@ -229,10 +232,18 @@ class Bench:
         return True
 
     def give_turn(self, process: AgentProcess) -> None:
-        """One turn. Raises AgentStuckError: it does not come back from it."""
+        """One turn.
+
+        Raises:
+            AgentStuckError: It does not come back from it.
+            AwaitMissingError: The agent's code has dropped a call of its ctx.
+        """
         if process.stage.give_turn(self.patience):
             if process.failure is not None:
                 raise process.failure
+            forgotten = process.take_forgotten()
+            if forgotten:
+                raise AwaitMissingError(agent_id=self.agent_id, call=forgotten)
             return
         stack = stack_of(process.stage.frame())
         process.is_dead = True

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
+from ares_celery.errors import InvalidSettingError
 from ares_celery.ids import Instant
 
 __all__ = ["BEGINNING", "ManualClock"]
@@ -24,15 +26,22 @@ class ManualClock:
         3600.0
     """
 
-    def __init__(self, on_wait: Callable[[threading.Event, float], bool] | None = None) -> None:
+    def __init__(
+        self, on_wait: Callable[[threading.Event, float], bool] | None = None, *, begins: datetime | None = None
+    ) -> None:
         """Begins at 0.
 
         Args:
             on_wait: What a wait does, given its event and the instant at which it ends; returns whether the event was
                 set. Default: the time jumps to the end of the wait.
+            begins: Which moment 0 is; an aware datetime. Default: the beginning of 2026.
+
+        Raises:
+            InvalidSettingError: ``begins`` is no datetime, or has no zone.
         """
         self._now = 0.0
         self._on_wait = on_wait
+        self._begins = BEGINNING if begins is None else _instant(begins)
 
     def monotonic(self) -> float:
         """Seconds since the clock was made."""
@@ -40,7 +49,7 @@ class ManualClock:
 
     def wall(self) -> Instant:
         """The same as an instant; what the store of a test calls its own time."""
-        return Instant(BEGINNING + round(self._now * 1_000_000))
+        return Instant(self._begins + round(self._now * 1_000_000))
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Waits until the event is set or simulated time is over; True when it was set."""
@@ -55,3 +64,11 @@ class ManualClock:
     def move_to(self, moment: float) -> None:
         """Makes it so late; never earlier than it is."""
         self._now = max(self._now, moment)
+
+
+def _instant(moment: object) -> Instant:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidSettingError(
+            field="begins", value=moment, problem="must be a datetime with a zone, as datetime.now(UTC) is"
+        )
+    return Instant(round(moment.timestamp() * 1_000_000))

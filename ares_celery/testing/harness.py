@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -55,6 +55,7 @@ class AgentHarness(Faults):
 
     Raises:
         AgentFailedError: By any call that lets the agent run, when its own code raises; with its traceback.
+        AwaitMissingError: By the same, when its code has called its ctx without ``await``, so that nothing was done.
         AgentStuckError: By the same, when its code goes on without ever waiting; with its stack.
 
     Example:
@@ -91,6 +92,7 @@ class AgentHarness(Faults):
         mcp: Mapping[str, Any] | None = None,
         missing: Iterable[str] = (),
         patience: float = PATIENCE,
+        begins: datetime | None = None,
     ) -> None:
         """Starts the agent; it runs to where it first waits or emits, and no further.
 
@@ -108,6 +110,7 @@ class AgentHarness(Faults):
             missing: Ids of agents that do not exist: a ``ctx.send`` to one raises AgentNotFoundError. All others are
                 taken to be there.
             patience: Real seconds that the agent's code may run on without waiting; raise it to use a debugger.
+            begins: The moment at which simulated time begins; ``datetime.now(UTC)`` for code that asks the machine.
 
         Raises:
             AgentTypeError, InvalidConfigError, InvalidAgentIdError, InvalidSettingError: Something does not fit.
@@ -119,7 +122,7 @@ class AgentHarness(Faults):
         runtime = RuntimeConfig.parse({"shards": 1, **(settings or {})})
         instead = {"resource": resources or {}, "tool": tools or {}, "mcp": mcp or {}}
         sources = StateSources(memory, snapshot_store)
-        super().__init__(Bench(chosen, runtime, sources=sources, instead=instead, patience=patience))
+        super().__init__(Bench(chosen, runtime, sources=sources, instead=instead, patience=patience, begins=begins))
         self._asked = 0
         self.missing.update([missing] if isinstance(missing, str) else missing)
         try:

@@ -22,12 +22,13 @@ from ares_celery.model.plan import Nudge, Plan
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.host import ProcessHost
+from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.lease_keeper import LeaseKeeper
 from ares_celery.runtime.outcome import Delivery, Outcome
 from ares_celery.runtime.ports import Launcher
 from ares_celery.runtime.shared_things import Registries
 from ares_celery.runtime.worker_hooks import StateSources
-from ares_celery.store.base import AgentRead, AsyncIncarnationStore, Committed, DueDeadline, Store
+from ares_celery.store.base import AgentRead, AsyncIncarnationStore, Claimed, Committed, DueDeadline, Store
 from ares_celery.store.redis.incarnation_store import AsyncRedisIncarnationStore
 from ares_celery.store.redis.json_values import decode_json, encode_json
 from ares_celery.store.redis.store import RedisStore
@@ -112,6 +113,7 @@ class AgentProcess:
         self.has_run = False
         self.outcome: Outcome | None = None
         self.failure: BaseException | None = None
+        self._forgotten_seen = 0
         store = cast("Store", _ProcessStore(self, world))
         committer = Committer(store, lambda: world.store.config, world.launcher, clock=world.clock)
         self.host = _SteppedHost(
@@ -130,6 +132,13 @@ class AgentProcess:
     def lives(self) -> bool:
         """It has neither ended nor died."""
         return not self.is_dead and not self.stage.is_over
+
+    def take_forgotten(self) -> str:
+        """A call that the agent's code did not await, told once each; empty: none."""
+        found = self._forgotten_seen
+        calls = self.host.forgotten[found:]
+        self._forgotten_seen += len(calls)
+        return calls[0] if calls else ""
 
     def look(self) -> None:
         """Lets it learn what was asked of its agent."""
@@ -170,10 +179,17 @@ class _SteppedHost(ProcessHost):
     """The real host, of which nothing runs by itself."""
 
     _new_keeper = _SteppedKeeper
+    #: What its agent's code called and did not await.
+    forgotten: Sequence[str] = ()
 
     def __init__(self, *, stage: Stage, **parts: Any) -> None:  # noqa: ANN401 - those of ProcessHost
         self._new_loop = partial(SteppedLoop, stage=stage)
         super().__init__(**parts)
+
+    @override
+    def _host(self, incarnation: Incarnation, claimed: Claimed, delivery: Delivery) -> Outcome:
+        self.forgotten = incarnation.forgotten
+        return super()._host(incarnation, claimed, delivery)
 
     def look(self) -> None:
         """What a heartbeat or a hint of the store would do."""
@@ -266,15 +282,19 @@ class _ProcessStore(NamingStore):
         record: StepRecord,
         *,
         op: str,
+        event: NewEvent | None = None,
         **options: Any,  # noqa: ANN401 - those of the store
     ) -> Recorded:
         """Records a step; the test has a look before, and may end the process before it or after it."""
+        store = self._world.store
         kind = EventType.STEP_COMPLETED if record.error is None else EventType.STEP_FAILED
-        return self._trapped(
-            kind,
-            op,
-            lambda name: self._world.store.record_step(agent_id, fence, execution_id, record, op=name, **options),
-        )
+        written = kind if event is None else event.type
+
+        def write(name: str) -> Recorded:
+            own = None if event is None else msgspec.structs.replace(event, id=name)
+            return store.record_step(agent_id, fence, execution_id, record, op=name, event=own, **options)
+
+        return self._trapped(written, op, write)
 
     def record_intent(
         self,
@@ -293,7 +313,7 @@ class _ProcessStore(NamingStore):
             lambda name: self._world.store.record_intent(agent_id, fence, execution_id, intent, op=name, **options),
         )
 
-    def _trapped(self, kind: EventType, op: str, write: Callable[[str], T]) -> T:
+    def _trapped(self, kind: str, op: str, write: Callable[[str], T]) -> T:
         """Writes under an operation id that is the same in every run of a test."""
         world, process = self._world, self._process
         process.stage.park(world.clock.monotonic())

@@ -60,9 +60,13 @@ def _awaited(coroutine: Any) -> Iterator[FrameType]:  # noqa: ANN401 - coroutine
             yield frame
         awaited = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
         if awaited is not None and not hasattr(awaited, "cr_await"):
-            # The step of an async generator does not tell whose it is, but the collector knows.
-            awaited = next(filter(inspect.isasyncgen, gc.get_referents(awaited)), None)
+            # The step of an async generator or of an object's coroutine does not tell whose it is; the collector knows.
+            awaited = next(filter(_is_suspended, gc.get_referents(awaited)), None)
         coroutine = awaited
+
+
+def _is_suspended(found: object) -> bool:
+    return inspect.isasyncgen(found) or inspect.iscoroutine(found)
 
 
 def _own(frames: Iterator[FrameType]) -> Iterator[FrameType]:

@@ -11,6 +11,7 @@ import pytest
 
 from ares_celery.model.event import EventType
 from ares_celery.model.event_catalogue import CATALOGUE
+from tests.parsed import parse_source
 from tools.events_docs import PAGE, render
 
 PACKAGE = Path(__file__).parents[2] / "ares_celery"
@@ -72,7 +73,7 @@ def all_emissions() -> list[Emission]:
         found
         for path in sorted(PACKAGE.rglob("*.py"))
         if path.name not in NAMING_ONLY and "cli" not in path.parts
-        for found in emissions(ast.parse(path.read_text()), path.name)
+        for found in emissions(parse_source(path.read_text()), path.name)
     ]
 
 
@@ -118,7 +119,7 @@ def say():
     payload.update(b=2)
     return NewEvent(EventType.SAID, payload, {"module": "m"})
 """
-    assert list(emissions(ast.parse(source))) == [
+    assert list(emissions(parse_source(source))) == [
         Emission("", "SENT", frozenset({"reason"})),
         Emission("", "ONE"),
         Emission("", "OTHER"),

@@ -13,7 +13,7 @@ import pytest
 
 from ares_celery.agents.context import AgentContext, SyncAgentContext
 from ares_celery.agents.tools import tool
-from ares_celery.errors import AgentFailedError, StoreUnavailableError
+from ares_celery.errors import AgentParkedError, StoreUnavailableError
 from ares_celery.ids import AgentId
 from ares_celery.model.agent import AgentSpec
 from ares_celery.model.command import Update
@@ -86,6 +86,12 @@ def ask(runtime: Runtime, agent_id: str, **charge: int) -> Any:
     return runtime.manager.process(agent_id, charge, timeout=10)
 
 
+def parkings(runtime: Runtime, agent_id: str) -> list[str]:
+    """Why it was parked, each time."""
+    found = runtime.store.events.read(agent_id)
+    return [str(event.payload["detail"]) for event in found if event.type == "agent.parked"]
+
+
 @pytest.mark.pain("P40")
 def test_three_children_share_the_budget_of_the_top(runtime: Runtime) -> None:
     """What a sibling has used up is noticed within a second; each is parked, and told whose budget it was."""
@@ -102,7 +108,7 @@ def test_three_children_share_the_budget_of_the_top(runtime: Runtime) -> None:
     def refusal(agent_id: str) -> str:
         try:
             ask(runtime, agent_id)
-        except AgentFailedError as error:
+        except AgentParkedError as error:
             return str(error)
         return ""
 
@@ -114,10 +120,8 @@ def test_three_children_share_the_budget_of_the_top(runtime: Runtime) -> None:
 
     for agent_id in ("child-2", "child-1", "child-3", "top"):
         wait_until(partial(is_refused, agent_id), "the refusal", timeout=3)
-        assert "BudgetExceededError" in said[agent_id]
-        assert (
-            f"agent {agent_id!r} may do no more: the tokens of agent 'top' are used up (100 of 100)" in said[agent_id]
-        )
+        parked = f"agent {agent_id!r} is parked (budget): the tokens of agent 'top' are used up (100 of 100)"
+        assert said[agent_id].startswith(parked)
     for agent_id in ("top", *CHILDREN):
         info = runtime.until(agent_id, "parked")
         assert (info.cause, info.charged, info.deaths) == ("budget", 0, {})
@@ -125,20 +129,19 @@ def test_three_children_share_the_budget_of_the_top(runtime: Runtime) -> None:
 
 @pytest.mark.pain("P40")
 def test_the_children_go_on_when_the_top_is_allowed_more(runtime: Runtime) -> None:
-    """One that is un-parked before is parked again at its next step, not before."""
+    """One that is un-parked before is parked again at its next step, with the message that it was refused for."""
     ask(runtime, "child-1", tokens=200)
-    with pytest.raises(AgentFailedError):
+    with pytest.raises(AgentParkedError):
         ask(runtime, "child-1", tokens=1)
-    runtime.until("child-1", "parked")
+    before = runtime.until("child-1", "parked").incarnation
     runtime.manager.unpark_agent("child-1")
-    runtime.until("child-1", "running")
-    with pytest.raises(AgentFailedError, match="200 of 100"):
-        ask(runtime, "child-1", tokens=1)
-    runtime.until("child-1", "parked")
+    wait_until(lambda: len(parkings(runtime, "child-1")) == 2, "the second parking")
+    assert runtime.until("child-1", "parked").incarnation == before + 1
+    assert "200 of 100" in parkings(runtime, "child-1")[-1]
     runtime.manager.update_agent("top", budget={"tokens": 1_000})
     runtime.manager.unpark_agent("child-1")
     runtime.until("child-1", "running")
-    assert ask(runtime, "child-1", tokens=1)["tokens"] == 201
+    assert ask(runtime, "child-1", tokens=1)["tokens"] == 202
 
 
 def test_charges_at_once_from_all_members_add_up(runtime: Runtime) -> None:
@@ -203,7 +206,7 @@ def test_a_tree_without_its_top_goes_on(runtime: Runtime) -> None:
     runtime.manager.delete_agent("top")
     assert ask(runtime, "child-1", tokens=500)["tokens"] == 500
     ask(runtime, "child-1", usd=5)
-    with pytest.raises(AgentFailedError, match="usd of agent 'child-1' are used up"):
+    with pytest.raises(AgentParkedError, match="usd of agent 'child-1' are used up"):
         ask(runtime, "child-1", tokens=1)
     assert runtime.manager.get_agent_info("top") is None
 
@@ -250,7 +253,7 @@ def test_spawned_agents_open_no_allowance_of_their_own(redis_server: RedisServer
         def is_refused() -> bool:
             try:
                 runtime.manager.process("p", [], timeout=10)
-            except AgentFailedError as error:
+            except AgentParkedError as error:
                 return "tokens of agent 'p' are used up (120 of 100)" in str(error)
             return False
 
@@ -317,6 +320,6 @@ def test_who_is_spawned_by_a_child_draws_on_the_budget_of_the_top(
 def _is_refused_for_top(runtime: Runtime, agent_id: str) -> bool:
     try:
         runtime.manager.process(agent_id, 0, timeout=10)
-    except AgentFailedError as error:
+    except AgentParkedError as error:
         return "the tokens of agent 'top' are used up (50 of 50)" in str(error)
     return False

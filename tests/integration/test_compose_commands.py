@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typing_extensions import override
@@ -34,7 +35,7 @@ START_TIMEOUT = 40.0
 #: at that moment breaks Celery's own handler; so its first alarm is waited for.
 READY = {"agents": " ready.", "supervision": " ready.", "beat": "Sending due task ares.health_check"}
 #: So that the first alarm comes soon.
-SOON = {"ARES_HEALTH_CHECK_INTERVAL": "500ms"}
+SOON = {"ARES_HEALTH_CHECK_INTERVAL": "2500ms"}
 
 
 @pytest.fixture
@@ -196,8 +197,10 @@ def test_a_command_runs_and_ends_in_order(
     wait_for(process, lambda: READY[name] in process.log(), f"{name} to be ready")
     if name == "beat":
         # Celery's beat logs an error when SIGTERM meets it in the middle of sending; it says so before it sends.
-        client = redis_of_compose.client()
+        client: Any = redis_of_compose.client()
         wait_for(process, lambda: client.llen("ares.supervision") > 0, "the first alarm to be sent")
+        # And to be answered: the server has an alarm before beat has read that it has.
+        wait_for(process, lambda: all(map(_is_idle, client.client_list())), "beat to sleep until the next one")
     grace = parse_duration(SERVICES[name]["stop_grace_period"]).total_seconds()
     assert process.terminate(timeout=grace) == 0, process.log()
     assert container.files() == before
@@ -284,3 +287,8 @@ def test_the_health_check_costs_milliseconds(tmp_path: Path) -> None:
     finally:
         init.end()
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.1
+
+
+def _is_idle(client: dict[str, str]) -> bool:
+    """One that has sent an alarm, and nothing else for a second; any other one."""
+    return client["cmd"] != "lpush" or int(client["idle"]) >= 1

@@ -171,6 +171,7 @@ def test_a_started_agent_runs_once_and_is_ready(runtime: Runtime, plain: type[Pl
     run(runtime)
     info = runtime.manager.get_agent_info("a")
     assert info is not None
+    wait_until(lambda: plain.starts, "its code, which begins behind the word that it runs")
     assert (info.status, plain.starts, runtime.manager.stats().active_agents) == ("ready", 1, 1)
 
 

@@ -340,7 +340,7 @@ def test_a_manager_owns_its_connections_to_the_broker(redis_server: RedisServer,
     with Manager(redis_url=redis_server.url, namespace=running.namespace) as other:
         other.start_agent(AgentSpec(id="two", type="ticker"))
         assert len(_sockets() - before) >= 2
-    assert _sockets() == before
+    assert not _sockets() - before
     assert len(pools.producers) == shared
     running.start_agent(AgentSpec(id="three", type="ticker"))
     assert _sockets() == before

@@ -20,7 +20,7 @@ STRICT = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error"]
 def write_page(pytester: pytest.Pytester) -> None:
     """Makes the files that the page shows, each named in its first line."""
     blocks = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert [name for name, _ in blocks] == ["shop_agents", "test_orders", "test_shop"]
+    assert [name for name, _ in blocks] == ["shop_agents", "test_orders", "test_deployer", "test_shop"]
     pytester.makepyfile(**dict(blocks))
     pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
 
@@ -46,7 +46,7 @@ def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
     """As printed: a unit test without a server, and one with real workers."""
     write_page(pytester)
     result = pytester.runpytest_subprocess(*STRICT, "-v")
-    result.assert_outcomes(passed=9)
+    result.assert_outcomes(passed=10)
 
 
 @pytest.mark.integration

@@ -16,12 +16,14 @@ from ares_celery import (
     AgentParkedError,
     AgentSpec,
     AgentState,
+    Approval,
     AresError,
     AsyncAgentHandle,
     AsyncManager,
     AsyncSubscription,
     AuditEntry,
     CheckpointEnvelope,
+    ChildHandle,
     Chunk,
     ConversationMessage,
     DeadLetter,
@@ -29,6 +31,7 @@ from ares_celery import (
     Event,
     EventFilter,
     Execution,
+    ExecutionScope,
     Manager,
     MCPHandle,
     MemoryManager,
@@ -39,10 +42,14 @@ from ares_celery import (
     RuntimeSnapshot,
     SnapshotStore,
     StatefulAgent,
+    StepCaller,
+    StoredPlace,
     Subscription,
     Summary,
     SyncAgentContext,
+    SyncChildHandle,
     SyncMCPHandle,
+    SyncStepCaller,
     Violation,
     agent,
     connect,
@@ -54,6 +61,8 @@ from ares_celery import (
     override_mcp,
     override_resource,
     override_tool,
+    secrets_hook,
+    step,
     summariser,
     tool,
     upcaster,
@@ -70,6 +79,8 @@ class Typed:
 
     async def start(self, ctx: AgentContext) -> None:
         event: Event = await ctx.emit("began", {"limit": self.limit}, metadata={"trace": "t-1"})
+        told: Event | None = await ctx.emit("told", {"limit": self.limit}, step="tell")
+        assert told is None or told.version > event.version
         ctx.logger.info("version %s", event.version)
         while not ctx.stop_requested:
             await ctx.sleep(1)
@@ -145,6 +156,101 @@ class TypedPlainSharer:
         weight: float = ctx.tool(look)("o-1")
         server: SyncMCPHandle = ctx.mcp("github")
         return [counted, weight, server.call_tool("search"), server.tools()]
+
+
+@step
+async def fetch(page: int, *, deep: bool = False) -> list[str]:
+    """A step that awaits, without parentheses."""
+    return [str(page)] * (2 if deep else 1)
+
+
+@step(replay="keyed", retries=3, timeout="20s", formerly=["bill"])
+async def charge(order: str, *, idempotency_key: str = "") -> int:
+    """A step that takes its key."""
+    return len(order + idempotency_key)
+
+
+@step(replay="never", timeout=timedelta(seconds=5))
+def mail(to: str, text: str) -> bool:
+    """A plain step."""
+    return bool(to and text)
+
+
+@step
+def count(words: list[str]) -> int:
+    """A plain step, without parentheses."""
+    return len(words)
+
+
+def unmarked(first: int, second: int = 2) -> int:
+    """Any function may be a step."""
+    return first + second
+
+
+@secrets_hook
+def without_secrets(value: object, place: StoredPlace) -> object:
+    """What is stored instead."""
+    return place.step if value is None else value
+
+
+@agent("typed-stepper")
+class TypedStepper:
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def start(self, ctx: AgentContext) -> object:
+        pages: list[str] = await ctx.step("fetch", fetch, 1, deep=True)
+        cents: int = await ctx.step("charge", charge, "o-1")
+        told: bool = await ctx.step("mail", mail, "eve", text="hi")
+        number: int = await ctx.step("count", count, pages)
+        summed: int = await ctx.step("sum", unmarked, 1, second=3)
+        method: str = await ctx.step("method", self.own, ctx)
+        stepping: StepCaller = ctx.step.with_options(replay="keyed", retries=2, timeout=None, formerly=["bill"])
+        again: int = await stepping.with_options(timeout=timedelta(seconds=1))("charge-2", charge, "o-2")
+        async with ctx.execution("round:1") as scope:
+            entered: ExecutionScope = scope
+            assert entered.is_finished or entered.recorded >= 0 or entered.id
+        child: ChildHandle = await ctx.spawn(AgentSpec(id="c", type="typed"), report=True)
+        result: Any = await child.result(timeout="5m")
+        of_child: AgentInfo = await child.info()
+        word: Approval = await ctx.wait_for_approval("deploy", {"to": child.id}, timeout="7d", release_slot=True)
+        decision: str | bool = word.decision
+        when: datetime = word.time
+        await ctx.sleep_until(when + timedelta(days=1), release_slot=True)
+        spent: Mapping[str, float] = await ctx.charge(tokens=600, usd=0.012, steps=1)
+        # What is not right is found before it is run.
+        await ctx.step("fetch-2", fetch, "one")  # type: ignore[call-overload]
+        await ctx.step("mail-2", mail, "eve")  # type: ignore[call-overload]
+        wrong: str = await ctx.step("count-2", count, pages)  # type: ignore[call-overload]
+        ctx.step.with_options(replay="sometimes")  # type: ignore[arg-type]
+        await ctx.charge(dollars=1)  # type: ignore[call-arg]
+        return [cents, told, number, summed, method, again, result, of_child, bool(word), decision, spent, wrong]
+
+    async def own(self, ctx: AgentContext) -> str:
+        return self.agent_id + ctx.agent_id
+
+
+@agent("typed-plain-stepper")
+class TypedPlainStepper:
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def start(self, ctx: SyncAgentContext) -> object:
+        pages: list[str] = ctx.step("fetch", fetch, 1, deep=True)
+        told: bool = ctx.step("mail", mail, "eve", text="hi")
+        summed: int = ctx.step("sum", unmarked, 1, second=3)
+        stepping: SyncStepCaller = ctx.step.with_options(replay="safe", retries=2, timeout="1s")
+        number: int = stepping("count", count, pages)
+        with ctx.execution("round:1") as scope:
+            entered: ExecutionScope = scope
+        child: SyncChildHandle = ctx.spawn(AgentSpec(id="c", type="typed"))
+        result: Any = child.result(timeout=60)
+        of_child: AgentInfo = child.info()
+        word: Approval = ctx.wait_for_approval("deploy", timeout=timedelta(days=7))
+        ctx.sleep_until(word.time)
+        spent: Mapping[str, float] = ctx.charge(tokens=600, usd=0.012)
+        ctx.step("mail-2", mail, "eve", 5)  # type: ignore[call-overload]
+        return [told, summed, number, entered, result, of_child, word.approved, spent]
 
 
 def replaced(fake: Model) -> None:

@@ -25,6 +25,7 @@ from ares_celery.store.base import (
 )
 from ares_celery.store.redis import agent_calls, checkpoint_calls, index_calls
 from ares_celery.store.redis.bound import Bound, Part
+from ares_celery.store.redis.confirming import confirm
 from ares_celery.store.redis.stored_events import encode_events, lifecycle_events
 
 __all__ = ["RedisAgentStore"]
@@ -95,6 +96,10 @@ class RedisAgentStore(Part):
             self._bound.keys, agent_id=agent_id, plan=plan, read=read, op=op, guard=guard, events=events
         )
         return self._bound.client.run(call)
+
+    def confirm(self, agent_id: AgentId) -> None:
+        """Returns when what was written before is where the namespace wants it before it counts."""
+        confirm(self._bound, self._bound.keys.shard_of(agent_id))
 
     def _delete_by(self, plan: Plan, read: AgentRead, op: str) -> Committed:
         agent_id = _agent_of(plan, None)

@@ -8,17 +8,18 @@ from typing import Any, Final
 
 import msgspec
 
-from ares_celery.errors import error_from_wire
+from ares_celery.errors import ExecutionStateError, error_from_wire
 from ares_celery.errors.wording import message_of
 from ares_celery.ids import AgentId, Instant, check_execution_id
 from ares_celery.model.checkpoint import CheckpointEnvelope
 from ares_celery.model.execution import Complete, Create, Execution, ExecutionState, Fail, decide_execution
 from ares_celery.store.redis.call import Word
 from ares_celery.store.redis.checkpoint_calls import MOST_FINISHED
+from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.stored_events import EncodedEvent, encode_events, lifecycle_events
 from ares_celery.store.redis.stored_executions import change_of
 
-__all__ = ["Finish", "finish"]
+__all__ = ["Finish", "ended_by", "finish", "left_over"]
 
 #: Bytes of the event and of the checkpoint, which hold names and a text that is cut.
 _MOST_BYTES: Final = 1 << 20
@@ -60,6 +61,25 @@ class Finish(msgspec.Struct, frozen=True):
     def fields(self) -> tuple[Word, ...]:
         """And last."""
         return tuple(word for item in self.put.items() for word in item)
+
+
+def ended_by(keys: Keys, agent_id: AgentId, ended: Finish | str) -> tuple[tuple[str, ...], tuple[Word, ...]]:
+    """Keys and first word of the execution that ends with an answer, or that must not be left unfinished by it."""
+    execution_id = ended.execution_id if isinstance(ended, Finish) else ended
+    if not execution_id:
+        return (), ()
+    return (keys.checkpoint(agent_id, execution_id), keys.executions(agent_id)), (execution_id,)
+
+
+def left_over(agent_id: AgentId, ended: Finish | str) -> ExecutionStateError:
+    """An earlier incarnation has left the execution of a message unfinished."""
+    return ExecutionStateError(
+        agent_id=agent_id,
+        execution=ended if isinstance(ended, str) else ended.execution_id,
+        state="unfinished",
+        operation="the answer to its message",
+        problem="an earlier incarnation has left it so; open it first, so that it ends with the answer",
+    )
 
 
 def finish(

@@ -56,7 +56,9 @@ class _Holder:
         epoch_of(self.agent_id, self.fence)
         return mailbox_calls.give_back(self.bound.keys, agent_id=self.agent_id, fence=self.fence, entries=entries)
 
-    def reply(self, message: InboxMessage, reply: Reply, chunks: int, then: str, finishes: str) -> Call[Version | None]:
+    def reply(
+        self, message: InboxMessage, reply: Reply, chunks: int, then: str, finish: Finish | str
+    ) -> Call[Version | None]:
         epoch_of(self.agent_id, self.fence)
         return mailbox_calls.reply(
             self.bound.keys,
@@ -67,14 +69,15 @@ class _Holder:
             limit=self.bound.config.max_event_bytes,
             chunks=chunks,
             then=then,
-            finish=self._finish(finishes, reply),
+            finish=finish,
         )
 
-    def _finish(self, execution_id: str, reply: Reply) -> Finish | None:
-        if not execution_id:
-            return None
+    def ending(self, finishes: str, unless: str, reply: Reply) -> Finish | str:
+        """How the execution of a message ends, or the id of one that must not be unfinished."""
+        if not finishes:
+            return unless
         retention = self.bound.config.checkpoint_retention
-        return finish(self.agent_id, execution_id, fence=self.fence, error=reply.error, retention=retention)
+        return finish(self.agent_id, finishes, fence=self.fence, error=reply.error, retention=retention)
 
     def write(self, message: InboxMessage, first: int, pieces: Sequence[bytes]) -> Call[int | None]:
         epoch_of(self.agent_id, self.fence)
@@ -82,7 +85,7 @@ class _Holder:
             self.bound.keys, agent_id=self.agent_id, fence=self.fence, message=message, first=first, pieces=pieces
         )
 
-    def bury(self, message: InboxMessage, reason: DeadReason, reply: Reply, finishes: str) -> Call[bool]:
+    def bury(self, message: InboxMessage, reason: DeadReason, reply: Reply, finish: Finish | str) -> Call[bool]:
         epoch = epoch_of(self.agent_id, self.fence)
         payload = {
             "agent_id": self.agent_id,
@@ -93,8 +96,7 @@ class _Holder:
         }
         said = NewEvent(EventType.MESSAGE_DEAD_LETTERED, payload, {"module": RUNTIME_MODULE})
         (event,) = encode_events(self.agent_id, lifecycle_events([said]), epoch=epoch, limit=_EVENT_BYTES)
-        ended = self._finish(finishes, reply)
-        burial = Burial(message, reason, str(event.payload["problem"]), reply, event, ended)
+        burial = Burial(message, reason, str(event.payload["problem"]), reply, event, finish)
         limit = self.bound.config.max_event_bytes
         return letter_calls.bury(self.bound.keys, agent_id=self.agent_id, fence=self.fence, burial=burial, limit=limit)
 
@@ -127,11 +129,12 @@ class RedisHostMailbox(Part):
         chunks: int = 0,
         then: str = "",
         finishes: str = "",
+        unless: str = "",
     ) -> Version | None:
         """Consumes a message and stores its answer, atomically."""
-        return self._bound.client.run(
-            _Holder(self._bound, agent_id, fence).reply(message, reply, chunks, then, finishes)
-        )
+        holder = _Holder(self._bound, agent_id, fence)
+        ending = holder.ending(finishes, unless, reply)
+        return self._bound.client.run(holder.reply(message, reply, chunks, then, ending))
 
     def write_chunks(
         self, agent_id: AgentId, fence: str, message: InboxMessage, *, first: int, pieces: Sequence[bytes]
@@ -143,7 +146,7 @@ class RedisHostMailbox(Part):
         """A piece of an answer as it is stored."""
         return _encode(self._bound, agent_id, message, value)
 
-    def bury(
+    def bury(  # noqa: PLR0913 - the parts of one write
         self,
         agent_id: AgentId,
         fence: str,
@@ -152,9 +155,11 @@ class RedisHostMailbox(Part):
         reply: Reply,
         *,
         finishes: str = "",
+        unless: str = "",
     ) -> bool:
         """Consumes a message and keeps it as a dead letter, with an event; False when it was consumed before."""
-        return self._bound.client.run(_Holder(self._bound, agent_id, fence).bury(message, reason, reply, finishes))
+        holder = _Holder(self._bound, agent_id, fence)
+        return self._bound.client.run(holder.bury(message, reason, reply, holder.ending(finishes, unless, reply)))
 
 
 class AsyncRedisHostMailbox:
@@ -192,11 +197,12 @@ class AsyncRedisHostMailbox:
         chunks: int = 0,
         then: str = "",
         finishes: str = "",
+        unless: str = "",
     ) -> Version | None:
         """Consumes a message and stores its answer, atomically."""
-        return await self._client.run(
-            _Holder(self._bound, agent_id, fence).reply(message, reply, chunks, then, finishes)
-        )
+        holder = _Holder(self._bound, agent_id, fence)
+        ending = holder.ending(finishes, unless, reply)
+        return await self._client.run(holder.reply(message, reply, chunks, then, ending))
 
     async def write_chunks(
         self, agent_id: AgentId, fence: str, message: InboxMessage, *, first: int, pieces: Sequence[bytes]
@@ -208,7 +214,7 @@ class AsyncRedisHostMailbox:
         """A piece of an answer as it is stored."""
         return _encode(self._bound, agent_id, message, value)
 
-    async def bury(
+    async def bury(  # noqa: PLR0913 - the parts of one write
         self,
         agent_id: AgentId,
         fence: str,
@@ -217,6 +223,8 @@ class AsyncRedisHostMailbox:
         reply: Reply,
         *,
         finishes: str = "",
+        unless: str = "",
     ) -> bool:
         """Consumes a message and keeps it as a dead letter, with an event; False when it was consumed before."""
-        return await self._client.run(_Holder(self._bound, agent_id, fence).bury(message, reason, reply, finishes))
+        holder = _Holder(self._bound, agent_id, fence)
+        return await self._client.run(holder.bury(message, reason, reply, holder.ending(finishes, unless, reply)))

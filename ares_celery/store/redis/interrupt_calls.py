@@ -292,6 +292,7 @@ def _info(agent_id: AgentId, name: str, question: bytes, decision: bytes | None)
     found, execution, _, asked, expires, payload = question.split(b"|", _FIELDS_OF_A_QUESTION - 1)
     is_decided = decision is not None and decision.split(b"|", 1)[0] == found
     decided = _decided(decision) if decision is not None and is_decided else None
+    word = None if decided is None or decided.state is not InterruptState.RESOLVED else decided.decision
     return InterruptInfo(
         id=found.decode(),
         name=name,
@@ -301,7 +302,8 @@ def _info(agent_id: AgentId, name: str, question: bytes, decision: bytes | None)
         payload=decode_json(payload),
         created_at=to_datetime(instant(asked)),
         expires_at=to_datetime(instant(expires)) if expires != b"0" else None,
-        decision=None if decided is None or decided.state is not InterruptState.RESOLVED else decided.decision,
+        decision=word,
+        approved=None if word is None else is_approved(word),
         answer=None if decided is None else decided.answer,
         actor="" if decided is None else decided.actor,
         reason="" if decided is None else decided.reason,

@@ -21,6 +21,7 @@ from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.checkpoint_calls import ExecutionRead
 from ares_celery.store.redis.client import AsyncRedisClient
+from ares_celery.store.redis.confirming import confirm
 from ares_celery.store.redis.interrupt_calls import APPROVE
 from ares_celery.store.redis.replies import epoch_of
 
@@ -151,6 +152,7 @@ class RedisInterruptDesk(Part):
                 raise _not_found(agent_id, name, interrupt_id, known)
             if word == "changed":
                 continue
+            confirm(bound, bound.keys.shard_of(agent_id))
             after = self._known(agent_id)[0].get(name, found)
             if after is None:
                 raise _not_found(agent_id, name, interrupt_id, known)

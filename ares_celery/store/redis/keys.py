@@ -225,6 +225,10 @@ class Keys:
         """Hash: up to which step of the server's clock this shard's deadlines were moved; the truth in shard 0."""
         return self._in(shard, "clock")
 
+    def confirmed(self, shard: int) -> str:
+        """String with a TTL: written to learn how far the writes before it have come."""
+        return self._in(shard, "confirmed")
+
     def audit(self, shard: int) -> str:
         """Stream: who asked for what of this shard's agents, and why; bounded. The home shard has the runtime's too."""
         return self._in(shard, "audit")

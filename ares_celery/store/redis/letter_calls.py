@@ -13,7 +13,7 @@ from ares_celery.model.message import DeadLetter, DeadReason, MessageKind
 from ares_celery.store.base import InboxMessage, Reply
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import FEED_LENGTH
-from ares_celery.store.redis.finishing import Finish
+from ares_celery.store.redis.finishing import Finish, ended_by, left_over
 from ares_celery.store.redis.json_values import decode_json
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.mailbox_calls import REPLY_TTL, encode_answer
@@ -47,7 +47,7 @@ class Burial:
         problem: The same in words.
         answer: What a waiting caller gets.
         event: For the agent's stream.
-        finish: How the execution of its steps ends; None: it has none.
+        finish: How the execution of its steps ends; or the id of one that this incarnation has not begun.
     """
 
     message: InboxMessage
@@ -55,7 +55,7 @@ class Burial:
     problem: str
     answer: Reply
     event: EncodedEvent
-    finish: Finish | None = None
+    finish: Finish | str = ""
 
 
 def letter_bounds() -> tuple[int, int]:
@@ -66,12 +66,12 @@ def letter_bounds() -> tuple[int, int]:
 def bury(keys: Keys, *, agent_id: AgentId, fence: str, burial: Burial, limit: int) -> Call[bool]:
     """Consumes a message and keeps it as a dead letter; False when it was consumed before."""
     message, shard, finish = burial.message, keys.shard_of(agent_id), burial.finish
-    ended = (keys.checkpoint(agent_id, finish.execution_id), keys.executions(agent_id)) if finish else ()
+    ended, words = ended_by(keys, agent_id, finish)
     answer = b""
     if message.wants_reply:
         answer = encode_answer(agent_id, message.message_id, burial.answer, limit=limit)
     return Call(
-        lambda outcome: _parse_bury(agent_id, fence, outcome),
+        lambda outcome: _parse_bury(agent_id, fence, outcome, finish),
         script="bury",
         keys=(
             keys.agent(agent_id),
@@ -100,13 +100,15 @@ def bury(keys: Keys, *, agent_id: AgentId, fence: str, burial: Burial, limit: in
             burial.event.data,
             burial.event.type,
             FEED_LENGTH,
-            *((*finish.words(), *finish.fields()) if finish else ()),
+            *((*finish.words(), *finish.fields()) if isinstance(finish, Finish) else words),
         ),
     )
 
 
-def _parse_bury(agent_id: AgentId, fence: str, outcome: Sequence[bytes]) -> bool:
+def _parse_bury(agent_id: AgentId, fence: str, outcome: Sequence[bytes], finish: Finish | str) -> bool:
     match outcome:
+        case [b"left"]:
+            raise left_over(agent_id, finish)
         case [b"done"]:
             return True
         case [b"repeated"]:

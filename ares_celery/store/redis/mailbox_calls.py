@@ -23,10 +23,10 @@ from ares_celery.ids import AgentId, Instant, Version
 from ares_celery.model.agent import AgentState
 from ares_celery.model.message import MessageKind
 from ares_celery.store.base import InboxMessage, Reply
-from ares_celery.store.redis.call import Call, Word
+from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.event_calls import FEED_LENGTH
-from ares_celery.store.redis.finishing import Finish
-from ares_celery.store.redis.json_values import decode_json, encode_json
+from ares_celery.store.redis.finishing import Finish, ended_by, left_over
+from ares_celery.store.redis.json_values import decode_json, encode_json, exact_json, unserialisable
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.replies import entry_fields, fenced, instant, unknown_reply
 
@@ -192,11 +192,17 @@ def read_hint(payload: bytes) -> tuple[str, InboxMessage | str] | None:
     if kind == b"left":
         fence, _, entry = rest.partition(b"\n")
         return fence.decode(), entry.decode()
-    if kind != b"message":
+    if kind == b"message":
+        # As callers of older versions put it.
+        fence, entry, how, sent, rest = rest.split(b"\n", 4)
+        signal = b"0"
+    elif kind == b"mail":
+        fence, entry, how, sent, signal, rest = rest.split(b"\n", 5)
+    else:
         return None
-    fence, entry, how, sent, length, text = rest.split(b"\n", 5)
+    length, _, text = rest.partition(b"\n")
     message_id, body = text[: int(length)], text[int(length) :]
-    return fence.decode(), _message(entry, message_id, body, how.decode(), instant(sent))
+    return fence.decode(), _message(entry, message_id, body, how.decode(), instant(sent), signal=int(signal))
 
 
 def read_inbox(keys: Keys, *, agent_id: AgentId, after: str, limit: int) -> Call[tuple[InboxMessage, ...]]:
@@ -239,7 +245,9 @@ def _parse_message(entry: bytes, fields: dict[bytes, bytes], *, began: int = 0) 
     return _message(entry, fields[b"m"], fields[b"b"], kind.decode(), instant(fields[b"t"]), began=began)
 
 
-def _message(entry: bytes, message_id: bytes, body: bytes, kind: str, time: Instant, *, began: int = 0) -> InboxMessage:
+def _message(  # noqa: PLR0913 - the fields of one message
+    entry: bytes, message_id: bytes, body: bytes, kind: str, time: Instant, *, began: int = 0, signal: int = 0
+) -> InboxMessage:
     return InboxMessage(
         entry=entry.decode(),
         message_id=message_id.decode(),
@@ -248,6 +256,7 @@ def _message(entry: bytes, message_id: bytes, body: bytes, kind: str, time: Inst
         time=time,
         kind=MessageKind(kind),
         began=began,
+        signal=signal,
     )
 
 
@@ -269,7 +278,10 @@ def encode_answer(agent_id: AgentId, message_id: str, answer: Reply, *, limit: i
         EventTooLargeError: It has more than ``limit`` bytes; an error always fits.
     """
     body = {"value": answer.value, "error": dict(answer.error) if answer.error is not None else None}
-    stored, _ = encode_json(body, what=f"the answer to message {message_id!r}", agent_id=agent_id)
+    encoded = exact_json(body)
+    if encoded is None:
+        raise unserialisable(answer.value, what=f"the answer to message {message_id!r}", agent_id=agent_id)
+    stored, _ = encoded
     if answer.error is None and len(stored) > limit:
         raise EventTooLargeError(type="answer", agent_id=agent_id, size=len(stored), limit=limit)
     return stored
@@ -285,7 +297,7 @@ def reply(  # noqa: PLR0913 - the parts of one write
     limit: int,
     chunks: int = 0,
     then: str = "",
-    finish: Finish | None = None,
+    finish: Finish | str = "",
 ) -> Call[Version | None]:
     """Consumes a message and stores its answer; see :func:`encode_answer` for what is refused.
 
@@ -298,23 +310,18 @@ def reply(  # noqa: PLR0913 - the parts of one write
         limit: Most bytes of an answer.
         chunks: Of a stream: how many chunks came before its end.
         then: The inbox entry whose handling begins now.
-        finish: How the execution of the message ends; None: it has none.
+        finish: How the execution of the message ends; or the id of one that this incarnation has not begun.
 
     Returns:
         The version of the event that tells that end; None: nothing ended.
     """
-    ended: tuple[str, ...] = ()
-    words: tuple[Word, ...] = ()
-    if finish is not None:
-        ended = (
-            keys.checkpoint(agent_id, finish.execution_id),
-            keys.executions(agent_id),
-            *keys.appended(agent_id)[1:],
-        )
+    ended, words = ended_by(keys, agent_id, finish)
+    if isinstance(finish, Finish):
+        ended = (*ended, *keys.appended(agent_id)[1:])
         words = (*finish.words(), agent_id, FEED_LENGTH, *finish.fields())
     stored = encode_answer(agent_id, message.message_id, answer, limit=limit) if message.wants_reply else b""
     return Call(
-        lambda outcome: _parse_reply(agent_id, fence, outcome),
+        lambda outcome: _parse_reply(agent_id, fence, outcome, finish),
         script="reply",
         keys=(
             keys.agent(agent_id),
@@ -338,8 +345,10 @@ def reply(  # noqa: PLR0913 - the parts of one write
     )
 
 
-def _parse_reply(agent_id: AgentId, fence: str, outcome: Sequence[bytes]) -> Version | None:
+def _parse_reply(agent_id: AgentId, fence: str, outcome: Sequence[bytes], finish: Finish | str) -> Version | None:
     match outcome:
+        case [b"left"]:
+            raise left_over(agent_id, finish)
         case [b"done", version]:
             return Version(int(version)) if version else None
         case _:

@@ -9,6 +9,7 @@ from ares_celery.config import RuntimeConfig
 from ares_celery.errors import NamespaceMismatchError
 from ares_celery.ids import Instant
 from ares_celery.store.redis.client import RedisClient
+from ares_celery.store.redis.confirming import check_can_confirm
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.live_settings import parse_settings
 from ares_celery.store.redis.namespace_calls import open_namespace as open_call
@@ -37,8 +38,10 @@ def open_namespace(
 
     Raises:
         NamespaceMismatchError: It has another schema, or other shards than were asked for.
+        InvalidSettingError: The server cannot keep what is wanted.
     """
     own = RuntimeConfig.from_env() if config is None else config
+    check_can_confirm(client, own)
     opened = client.run(open_call(Keys(namespace, own.shards), schema=SCHEMA, config=own.model_dump_json()))
     _demand_schema(namespace, opened.meta["schema"])
     shards = int(opened.meta["shards"])

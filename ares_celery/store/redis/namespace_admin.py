@@ -12,6 +12,7 @@ from ares_celery.store.base import ClockStand, Rebased, RuntimeRead
 from ares_celery.store.redis import index_calls, namespace_calls
 from ares_celery.store.redis.bound import Part
 from ares_celery.store.redis.call import Call
+from ares_celery.store.redis.confirming import confirm
 from ares_celery.store.redis.namespace import reopen_namespace
 from ares_celery.store.redis.namespace_calls import StoredRuntime
 
@@ -46,6 +47,7 @@ class RedisNamespaceAdmin(Part):
         )
         stored = self._bound.client.run(call)
         self._copy(stored)
+        confirm(self._bound, 0)
         return stored.read
 
     def copy_runtime(self) -> None:

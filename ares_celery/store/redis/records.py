@@ -114,6 +114,7 @@ _TEXTS: Final = (
     "forked_from",
     "forking",
     "degraded",
+    "rejected",
 )
 #: Texts that may come from an exception, and be anything.
 _FOREIGN: Final = frozenset({"request_reason", "reason", "actor", "last_error"})

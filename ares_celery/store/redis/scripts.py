@@ -40,6 +40,24 @@ _GROWING: Final = frozenset(
     }
 )
 _WORKS_AT_MAXMEMORY: Final = "#!lua flags=allow-oom\n"
+#: Scripts that write nothing: a server that takes no writes, as its disk is full, answers them all the same.
+_READING: Final = frozenset(
+    {
+        "due",
+        "open_execution",
+        "read_agent",
+        "read_clock",
+        "read_config",
+        "read_execution",
+        "read_feed",
+        "read_group",
+        "read_hosts",
+        "read_messages",
+        "read_runtime",
+        "sweep_age",
+    }
+)
+_READS: Final = "#!lua flags=no-writes,allow-oom\n"
 
 
 @cache
@@ -59,7 +77,7 @@ class Scripts:
         self._texts: dict[str, str] = {}
         self._shas: dict[str, str] = {}
         for name in SCRIPT_NAMES:
-            text = _WORKS_AT_MAXMEMORY + _file(name) if flags and name not in _GROWING else _file(name)
+            text = _flagged(name) if flags else _file(name)
             self._texts[name] = text
             self._shas[name] = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
@@ -70,3 +88,10 @@ class Scripts:
     def sha(self, name: str) -> str:
         """What a loaded script is called by."""
         return self._shas[name]
+
+
+def _flagged(name: str) -> str:
+    """A script with the line that tells the server when it may run."""
+    if name in _READING:
+        return _READS + _file(name)
+    return _file(name) if name in _GROWING else _WORKS_AT_MAXMEMORY + _file(name)

@@ -12,6 +12,7 @@ from ares_celery.config import RuntimeConfig
 from ares_celery.errors import InvalidSettingError, NamespaceMismatchError
 from ares_celery.model.audit import AuditNote
 from ares_celery.store.redis.bound import Part
+from ares_celery.store.redis.confirming import check_can_confirm
 from ares_celery.store.redis.json_values import decode_json
 from ares_celery.store.redis.live_settings import parse_settings
 from ares_celery.store.redis.settings_calls import StoredSettings, read_settings, write_settings
@@ -51,6 +52,7 @@ class RedisSettings(Part):
             if stored.repeated or note is None:
                 self._take(stored)
                 return self._bound.config
+            check_can_confirm(client, parse_settings(data, keys.shards))
             note = note.model_copy(update={"reason": reason, "actor": actor, "op": op})
             if client.run(write_settings(keys, generation=stored.generation, data=data, op=op, note=note)):
                 return self.refresh_config()

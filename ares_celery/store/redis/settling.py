@@ -21,6 +21,7 @@ from ares_celery.model.step import StepIntent, StepRecord, decode_intent
 from ares_celery.store.base import CommitConflict
 from ares_celery.store.redis import agent_calls, settling_calls, step_calls
 from ares_celery.store.redis.bound import Part
+from ares_celery.store.redis.confirming import confirm
 from ares_celery.store.redis.records import safe_text
 from ares_celery.store.redis.stored_events import EncodedEvent, encode_events, lifecycle_events
 
@@ -70,6 +71,7 @@ class RedisSettling(Part):
             earlier = self.settlements(agent_id)
             repeated = next((one for one in earlier if one.op == op), None)
             if repeated is not None:
+                confirm(bound, bound.keys.shard_of(agent_id))
                 return _same(agent_id, repeated, said)
             if stored is None:
                 raise self._refusal(agent_id, said, earlier)
@@ -105,7 +107,9 @@ class RedisSettling(Part):
             ),
             retention=bound.config.checkpoint_retention,
         )
-        return bound.client.run(call)
+        settlement = bound.client.run(call)
+        confirm(bound, bound.keys.shard_of(agent_id))
+        return settlement
 
     def _record_of(self, agent_id: AgentId, intent: StepIntent, said: Settlement, done: Done) -> bytes:
         holder = step_calls.Holder(agent_id, "", said.execution)

@@ -17,7 +17,7 @@ from ares_celery.errors import (
     StepResultTooLargeError,
 )
 from ares_celery.ids import AgentId, Version
-from ares_celery.model.event import EventType
+from ares_celery.model.event import EventType, NewEvent
 from ares_celery.model.step import (
     MOST_STEPS,
     RecordedSteps,
@@ -34,7 +34,7 @@ from ares_celery.store.redis.json_values import JSON_ERRORS, unserialisable
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.records import safe_text
 from ares_celery.store.redis.replies import epoch_of, fenced, instant, rolled_back, unknown_reply
-from ares_celery.store.redis.stored_events import encode_own
+from ares_celery.store.redis.stored_events import EncodedEvent, encode_events, encode_own
 from ares_celery.store.redis.stored_executions import FIELDS
 from ares_celery.store.steps import NOT_SEEN, Begun, Recorded
 
@@ -190,11 +190,13 @@ class EncodedStep(msgspec.Struct, frozen=True):
         record: As everybody will read it.
         data: Its bytes.
         event: What tells it; None: nothing does.
+        emitted: The agent's own event, where that tells it.
     """
 
     record: StepRecord
     data: bytes
     event: Told | None
+    emitted: EncodedEvent | None = None
 
 
 class EncodedIntent(msgspec.Struct, frozen=True):
@@ -205,12 +207,20 @@ class EncodedIntent(msgspec.Struct, frozen=True):
     event: Told
 
 
-def encode_recorded(
-    holder: Holder, record: StepRecord, *, op: str, told: bool, took_ms: int, limit: int
+def encode_recorded(  # noqa: PLR0913 - the parts of one write
+    holder: Holder,
+    record: StepRecord,
+    *,
+    op: str,
+    told: bool,
+    took_ms: int,
+    limit: int,
+    event: NewEvent | None = None,
 ) -> EncodedStep:
-    """Makes a record ready, with its event.
+    """Makes a record ready, with its event: the agent's own, or what tells that there is a record.
 
     Raises:
+        EventTooLargeError: The agent's own event has more than ``limit`` bytes.
         UnserialisableError: The value is no plain JSON.
         StepResultTooLargeError: It has more than ``limit`` bytes.
     """
@@ -224,8 +234,11 @@ def encode_recorded(
         raise unserialisable(record.value, what=what, agent_id=holder.agent_id)
     if len(data) > limit:
         raise _too_large(holder, record.id, what="the result", size=len(data), limit=limit)
-    event = _completed_or_failed(holder, read, took_ms, op) if told else None
-    return EncodedStep(read, data, event)
+    if event is not None:
+        epoch = epoch_of(holder.agent_id, holder.fence)
+        (emitted,) = encode_events(holder.agent_id, [event], epoch=epoch, limit=limit)
+        return EncodedStep(read, data, Told(emitted.type, emitted.data), emitted)
+    return EncodedStep(read, data, _completed_or_failed(holder, read, took_ms, op) if told else None)
 
 
 def encode_begun(holder: Holder, intent: StepIntent, *, op: str, limit: int) -> EncodedIntent:
@@ -283,13 +296,15 @@ def _too_large(holder: Holder, step_id: str, *, what: str, size: int, limit: int
     )
 
 
-def record_step(keys: Keys, *, holder: Holder, step: EncodedStep, closes_intent: bool) -> Call[Recorded]:
-    """Records what a step came to."""
+def record_step(
+    keys: Keys, *, holder: Holder, step: EncodedStep, closes_intent: bool, begun: str = ""
+) -> Call[Recorded]:
+    """Records what a step came to; ``begun``: the inbox entry of a message that has come on by that."""
     step_id, event = step.record.id, step.event
     return Call(
         lambda reply: _parse_recorded(holder, step, reply),
         script="record_step",
-        keys=keys.recorded(holder.agent_id, holder.execution_id),
+        keys=(*keys.recorded(holder.agent_id, holder.execution_id), keys.handling(holder.agent_id)),
         args=(
             holder.fence,
             step_field(step_id),
@@ -302,6 +317,7 @@ def record_step(keys: Keys, *, holder: Holder, step: EncodedStep, closes_intent:
             FEED_LENGTH,
             intent_field(holder.execution_id, step_id) if closes_intent else "",
             holder.expected,
+            begun,
         ),
     )
 
@@ -310,7 +326,9 @@ def _parse_recorded(holder: Holder, step: EncodedStep, reply: Sequence[Any]) -> 
     match reply:
         case [b"done", version, spent, number, now]:
             record = msgspec.structs.replace(step.record, number=int(number), time=instant(now))
-            return Recorded(record, Version(int(version)) if version else None, int(spent))
+            at = Version(int(version)) if version else None
+            emitted = step.emitted.stored(holder.agent_id, at, int(now)) if step.emitted and at else None
+            return Recorded(record, at, int(spent), event=emitted)
         case [b"recorded", stored, spent]:
             is_own = stored.split(b"|", 2)[-1] == step.data
             return Recorded(_stored(holder, step.record.id, stored), None, int(spent), is_own)

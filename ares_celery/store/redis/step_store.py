@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from ares_celery.ids import AgentId, Version, check_agent_id, check_execution_id, check_step_id
+from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Execution
 from ares_celery.model.step import StepIntent, StepRecord
 from ares_celery.store.redis import step_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.client import AsyncRedisClient
+from ares_celery.store.redis.confirming import confirm, confirm_async
 from ares_celery.store.redis.execution_flows import closing, opening, reading, run_flow, run_flow_async
 from ares_celery.store.redis.replies import epoch_of
 from ares_celery.store.redis.step_calls import Holder
@@ -18,7 +20,16 @@ __all__ = ["AsyncRedisStepStore", "RedisStepReader", "RedisStepStore"]
 
 
 def _record(  # noqa: PLR0913 - the parts of one write
-    bound: Bound, holder: Holder, record: StepRecord, *, op: str, closes_intent: bool, told: bool, took_ms: int
+    bound: Bound,
+    holder: Holder,
+    record: StepRecord,
+    *,
+    op: str,
+    closes_intent: bool,
+    told: bool,
+    took_ms: int,
+    event: NewEvent | None,
+    begun: str,
 ) -> Call[Recorded]:
     check_step_id(record.id)
     config = bound.config
@@ -29,8 +40,9 @@ def _record(  # noqa: PLR0913 - the parts of one write
         told=(told and config.step_events) or record.error is not None or record.replay == "never",
         took_ms=took_ms,
         limit=config.max_event_bytes,
+        event=event,
     )
-    return step_calls.record_step(bound.keys, holder=holder, step=step, closes_intent=closes_intent)
+    return step_calls.record_step(bound.keys, holder=holder, step=step, closes_intent=closes_intent, begun=begun)
 
 
 def _begin(bound: Bound, holder: Holder, intent: StepIntent, op: str) -> Call[Begun]:
@@ -81,6 +93,8 @@ class RedisStepStore(RedisStepReader):
         told: bool = True,
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
+        event: NewEvent | None = None,
+        begun: str = "",
     ) -> Recorded:
         """Records what a step came to; one round trip."""
         call = _record(
@@ -91,6 +105,8 @@ class RedisStepStore(RedisStepReader):
             closes_intent=closes_intent,
             told=told,
             took_ms=took_ms,
+            event=event,
+            begun=begun,
         )
         return self._bound.client.run(call)
 
@@ -104,8 +120,12 @@ class RedisStepStore(RedisStepReader):
         op: str,
         expected: Version = NOT_SEEN,
     ) -> Begun:
-        """Notes that a step is begun which must not be repeated; one round trip."""
-        return self._bound.client.run(_begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op))
+        """Notes that a step is begun which must not be repeated; one round trip, two where it is to be confirmed."""
+        begun = self._bound.client.run(
+            _begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op)
+        )
+        confirm(self._bound, self._bound.keys.shard_of(agent_id))
+        return begun
 
     def close_steps(
         self, agent_id: AgentId, execution_id: str, *, fence: str, op: str, completed: bool
@@ -143,6 +163,8 @@ class AsyncRedisStepStore:
         told: bool = True,
         took_ms: int = 0,
         expected: Version = NOT_SEEN,
+        event: NewEvent | None = None,
+        begun: str = "",
     ) -> Recorded:
         """Records what a step came to; one round trip."""
         call = _record(
@@ -153,6 +175,8 @@ class AsyncRedisStepStore:
             closes_intent=closes_intent,
             told=told,
             took_ms=took_ms,
+            event=event,
+            begun=begun,
         )
         return await self._client.run(call)
 
@@ -166,8 +190,12 @@ class AsyncRedisStepStore:
         op: str,
         expected: Version = NOT_SEEN,
     ) -> Begun:
-        """Notes that a step is begun which must not be repeated; one round trip."""
-        return await self._client.run(_begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op))
+        """Notes that a step is begun which must not be repeated; one round trip, two where it is to be confirmed."""
+        begun = await self._client.run(
+            _begin(self._bound, _holder(agent_id, fence, execution_id, expected), intent, op)
+        )
+        await confirm_async(self._bound, self._client, self._bound.keys.shard_of(agent_id))
+        return begun
 
     async def close_steps(
         self, agent_id: AgentId, execution_id: str, *, fence: str, op: str, completed: bool

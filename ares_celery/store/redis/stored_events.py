@@ -15,7 +15,8 @@ from ares_celery.clock import to_datetime
 from ares_celery.errors import EventIntegrityError, EventTooLargeError, UnserialisableError
 from ares_celery.ids import Version
 from ares_celery.model.event import NO_METADATA, RUNTIME_MODULE, Event, EventType, NewEvent
-from ares_celery.store.redis.json_values import JSON_ERRORS, as_dict, exact_json, unserialisable
+from ares_celery.model.json_words import as_dict
+from ares_celery.store.redis.json_values import JSON_ERRORS, exact_json, unserialisable
 from ares_celery.store.redis.records import safe_text
 from ares_celery.store.redis.replies import entry_fields
 

@@ -173,8 +173,8 @@ def test_a_dag_that_cannot_be_stored_leaves_the_one_before(backend: Backend, mon
     loop.append(loop)
     bad: list[tuple[Any, str]] = [
         ({1, 2}, "the outermost value is a set"),
-        ({"a": [object()]}, r"not plain JSON, the value at a\[0\] is an object; use dict"),
-        ({"a": float("nan")}, "nan at a is no JSON number"),
+        ({"a": [object()]}, r"not plain JSON, the value at 'a\[0\]' is an object; use dict"),
+        ({"a": float("nan")}, "nan at 'a' is no JSON number"),
         ({1: "a"}, "plain JSON, the key 1 of the outermost object is an int, not a str; use"),
         ((1, 2), "is a tuple"),
         (loop, "contains itself"),

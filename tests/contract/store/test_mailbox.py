@@ -19,7 +19,7 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId
 from ares_celery.model.command import Complete, Delete, Park, Pause, Release, Stop
-from ares_celery.store.base import Reply
+from ares_celery.store.base import InboxMessage, Lease, Reply
 from ares_celery.store.redis.keys import Keys
 from ares_celery.store.redis.mailbox_calls import REPLY_TTL
 from ares_celery.store.redis.store import RedisStore
@@ -199,3 +199,34 @@ def test_the_host_is_woken_by_messages_and_requests(store: RedisStore) -> None:
         wakeups.close()
     with pytest.raises(RuntimeError, match="closed"):
         wakeups.listen(callback)
+
+
+def test_a_message_that_came_with_its_hint_is_no_news_of_the_next_renewal(store: RedisStore) -> None:
+    """The hint says its number; one that did not bring its message, and a request before it, stay news."""
+    brought: list[InboxMessage] = []
+    hints: list[str] = []
+
+    def mail(_fence: str, hint: InboxMessage | str) -> bool:
+        brought.extend([hint] if isinstance(hint, InboxMessage) else [])
+        return True
+
+    wakeups = store.wakeups(OWNER.identity)
+    wakeups.listen(hints.append, mail)
+    try:
+        wait_until(lambda: wakeups.is_listening, "the subscription")
+        fence = run(store)
+        store.send(AGENT, "hé\nllo", message_id="m\n1", wants_reply=False)
+        wait_until(lambda: len(brought) == 1, "the message")
+        assert (brought[0].message_id, brought[0].body, brought[0].signal) == ("m\n1", "hé\nllo", 1)
+        assert store.renew([Lease(AGENT, fence, brought[0].signal)]).changes == ()
+        store.send(AGENT, 2, message_id="m2", wants_reply=False)
+        wait_until(lambda: hints == [AGENT], "a hint alone, as another message waits")
+        assert store.renew([Lease(AGENT, fence, brought[0].signal)]).changes
+        for message in store.inbox(AGENT):
+            store.reply(AGENT, fence, message, Reply(message.message_id))
+        act(store, Pause(reason="night"))
+        store.send(AGENT, 3, message_id="m3", wants_reply=False)
+        wait_until(lambda: len(brought) == 2, "the third message")
+        assert brought[1].signal == 4, "the pause took a number between: whoever has seen 2 is told of it"
+    finally:
+        wakeups.close()

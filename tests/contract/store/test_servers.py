@@ -23,7 +23,7 @@ from ares_celery.errors import (
     UnsupportedServerError,
 )
 from ares_celery.ids import AgentId, Version
-from ares_celery.model.agent import AgentState
+from ares_celery.model.agent import AgentState, RuntimeState
 from ares_celery.model.command import Die, Stop
 from ares_celery.store.base import Lease
 from ares_celery.store.redis import connections
@@ -136,6 +136,27 @@ def test_servers_older_than_needed_are_refused(
         assert error.value.version == info.get("valkey_version", info["redis_version"])
         assert not client.exists(Keys(namespace, 16).meta)
     client.close()
+
+
+def test_a_server_that_takes_no_writes_can_be_read(make_redis_server: Callable[..., RedisServer]) -> None:
+    """As one whose disk is full, or that misses its replicas: people look first, and then mend."""
+    server = make_redis_server()
+    client = server.client()
+    if int(client.info("server")["redis_version"].split(".")[0]) < 7:
+        pytest.skip("scripts have flags since Redis 7")
+    with opened(server.url) as store:
+        run_namespace(store)
+        fence = run(store)
+        client.config_set("min-replicas-to-write", "1")
+        with pytest.raises(StoreUnavailableError, match="NOREPLICAS"):
+            append(store, fence, 1, expected=1)
+        assert record_of(store).state is AgentState.RUNNING
+        assert store.checkpoints.steps(AGENT, "e1") == ()
+        assert store.interrupts(AGENT) == []
+        assert store.runtime().state is RuntimeState.RUNNING
+        assert len(store.due()) == store.config.shards
+        assert store.refresh_config() == store.config
+        assert store.sweep_age_ms() == -1
 
 
 def test_at_maxmemory_agents_still_end_but_do_not_grow(make_redis_server: Callable[..., RedisServer]) -> None:

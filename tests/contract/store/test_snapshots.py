@@ -104,7 +104,7 @@ def test_a_state_that_is_no_json_or_too_large_leaves_the_previous_one(store: Red
     """Both are refused before anything is sent, and say what is wrong."""
     fence = run(store)
     save(store, fence, 1)
-    with pytest.raises(UnserialisableError, match=r"at at is a datetime|at b\[0\] is a tuple"):
+    with pytest.raises(UnserialisableError, match=r"at 'at' is a datetime|at 'b\[0\]' is a tuple"):
         store.save_snapshot(AGENT, fence, {"b": [()]}, version=Version(2), schema=0)
     with pytest.raises(SnapshotTooLargeError) as refused:
         store.save_snapshot(AGENT, fence, {"b": "x" * LARGEST_STATE}, version=Version(2), schema=0)

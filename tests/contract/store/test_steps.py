@@ -15,6 +15,7 @@ import redis
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentNotFoundError,
+    EventTooLargeError,
     ExecutionStateError,
     FencedError,
     InvalidStepIdError,
@@ -29,6 +30,7 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId, Version
 from ares_celery.model.command import Die, MarkRunning
+from ares_celery.model.event import NewEvent
 from ares_celery.model.execution import Acquire, Create, Execution, ExecutionState, Fail, RetryPolicy, Save, Start
 from ares_celery.model.message import DeadReason
 from ares_celery.model.step import MOST_STEPS, StepIntent, StepRecord
@@ -209,6 +211,29 @@ def test_the_first_record_of_a_step_stands(store: RedisStore, steps: Steps) -> N
     assert (other.record, other.version, other.steps_spent, other.is_own) == (first.record, None, 1, False)
     assert store.events.stream_version(AGENT) == version
     assert store.checkpoints.steps(AGENT, "e1") == (first.record,)
+
+
+def test_an_event_of_the_agent_is_stored_with_the_record_or_not_at_all(store: RedisStore) -> None:
+    """It takes the place of the runtime's own, also where those are off; a repeat stores nothing."""
+    store.set_config({"step_events": False})
+    fence = run(store)
+    store.open_steps(AGENT, "e1", fence=fence, op="o")
+    event = NewEvent("refunded", {"amount": 5}, {"by": "ann"}, "event-1")
+    first = store.record_step(AGENT, fence, "e1", step("tell"), op="r", event=event)
+    assert first.event is not None
+    assert (first.event.id, first.event.version, first.event.payload) == ("event-1", first.version, {"amount": 5})
+    assert store.events.read(AGENT)[-1] == first.event
+    again = store.record_step(AGENT, fence, "e1", step("tell"), op="r", event=event)
+    assert (again.event, again.version, again.is_own) == (None, None, True)
+    version = store.events.stream_version(AGENT)
+    large = NewEvent("refunded", {"amount": "x" * (1 << 20)})
+    with pytest.raises(EventTooLargeError):
+        store.record_step(AGENT, fence, "e1", step("s2"), op="r2", event=large)
+    next_life(store)
+    with pytest.raises(FencedError):
+        store.record_step(AGENT, fence, "e1", step("s2"), op="r2", event=event)
+    assert [record.id for record in store.checkpoints.steps(AGENT, "e1")] == ["tell"]
+    assert [one.type for one in store.events.read(AGENT) if one.version >= version].count("refunded") == 1
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(backend: Backend) -> None:
@@ -465,7 +490,7 @@ def test_what_is_no_json_or_too_large_is_refused_whole(backend: Backend) -> None
     store = run_namespace(backend.open(RuntimeConfig(max_event_bytes=1_000)))
     fence = run(store)
     store.open_steps(AGENT, "e1", fence=fence, op="o")
-    for value, where in ((object(), "result of step 's1'"), ({"a": {1, 2}}, "value at a"), (float("nan"), "nan")):
+    for value, where in ((object(), "result of step 's1'"), ({"a": {1, 2}}, "value at 'a'"), (float("nan"), "nan")):
         with pytest.raises(UnserialisableError, match=where):
             store.record_step(AGENT, fence, "e1", step("s1", value), op="r")
     with pytest.raises(UnserialisableError, match="arguments of step 'pay'"):
@@ -708,6 +733,46 @@ def test_an_answer_ends_only_what_its_incarnation_holds(store: RedisStore, steps
     of_another = store.checkpoints.load(AGENT, "msg:m3")
     assert of_another is not None
     assert (of_another.state, of_another.fence) == (S.RUNNING, fence)
+
+
+@pytest.mark.parametrize("left", ["given back", "held by a dead one"])
+@pytest.mark.parametrize("ends", ["reply", "bury"])
+def test_an_answer_leaves_no_execution_that_an_earlier_incarnation_has_begun(
+    store: RedisStore, steps: Steps, left: str, ends: str
+) -> None:
+    """It is refused and nothing stored, until that one was opened; without such a one it passes, also as a repeat."""
+    fence = run(store)
+    first, second = ask(store, "m1"), ask(store, "m2")
+    steps.open(fence, "msg:m1")
+    if left == "given back":
+        steps.close(fence, "msg:m1", completed=False)
+    else:
+        fence = next_life(store)
+    writer: Any = steps.twin if isinstance(steps, OfALoop) else store
+
+    def answer(message: InboxMessage, **said: str) -> Any:
+        reply = Reply(message.message_id, error={"code": "agent_failed", "agent_id": AGENT})
+        if ends == "reply":
+            made = writer.reply(AGENT, fence, message, reply, **said)
+        else:
+            made = writer.bury(AGENT, fence, message, DeadReason.FAILED, reply, **said)
+        return steps.run(made) if isinstance(steps, OfALoop) else made
+
+    before = store.events.stream_version(AGENT)
+    with pytest.raises(ExecutionStateError, match=r"msg:m1.* is unfinished: the answer to its message is refused"):
+        answer(first, unless="msg:m1")
+    assert store.events.stream_version(AGENT) == before
+    assert [one.message_id for one in store.inbox(AGENT)] == ["m1", "m2"]
+    steps.open(fence, "msg:m1")
+    answer(first, finishes="msg:m1")
+    ended = store.checkpoints.load(AGENT, "msg:m1")
+    assert ended is not None
+    assert ended.state is S.FAILED
+    assert record_of(store).executions == 0
+    answer(first, unless="msg:m1")
+    answer(second, unless="msg:m2")
+    assert store.checkpoints.load(AGENT, "msg:m2") is None
+    assert store.inbox(AGENT) == ()
 
 
 def test_finished_executions_of_messages_stay_listed_up_to_a_number(store: RedisStore, raw: redis.Redis) -> None:

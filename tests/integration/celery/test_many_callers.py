@@ -323,7 +323,7 @@ def test_nothing_that_a_message_says_is_logged(task: str, crowd: Crowd) -> None:
         for one in sent:
             wait_until(one.ready, "an answer")
         failed = {one.id for one in sent[1:]}
-        wait_until(lambda: failed <= {event["uuid"] for event in watcher.of("task-failed")}, "its events")
+        wait_until(lambda: failed <= {event["uuid"] for event in watcher.of("task-failed")}, "its events", timeout=25)
     assert SECRET not in repr(watcher.seen)
     log = crowd.desk.log()
     assert all(f"Task {task}[{one.id}] received" in log for one in sent)

@@ -133,6 +133,66 @@ def test_the_list_bounds_reasons_and_shows_the_next_attempt(
     assert shown["reason"] == reason
 
 
+@pytest.mark.parametrize(
+    ("facts", "shown"),
+    [
+        ({"state": AgentState.WAITING, "waiting_on": "approval:deploy", "reason": "wait"}, "approval deploy"),
+        (
+            {"state": AgentState.WAITING, "waiting_on": "approval:step:refund", "waiting_until": NOW},
+            "approval step:refund until 2026-01-02T03:04:05+00:00",
+        ),
+        (
+            {"state": AgentState.WAITING, "waiting_on": "timer", "waiting_until": NOW, "reason": "wait"},
+            "until 2026-01-02T03:04:05+00:00",
+        ),
+        ({"state": AgentState.RUNNING, "step": "outer/approval:deploy"}, "approval deploy, keeps its slot"),
+        ({"state": AgentState.RUNNING, "step": "fetch", "reason": "by hand"}, "by hand"),
+    ],
+)
+def test_the_list_shows_what_agents_wait_for(
+    monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace, facts: dict[str, Any], shown: str
+) -> None:
+    """Where others have the reason of their state; with the slot or without it."""
+    answering(monkeypatch, [agent("a", **facts)])
+
+    (_, line) = run("agents", "ls").stdout.splitlines()
+
+    assert re.split(" {2,}", line)[-1] == shown
+
+
+BUDGET = {"state": AgentState.PARKED, "cause": "budget", "spent": {"tokens": 60, "usd": 0.3}}
+OWN = {**BUDGET, "reason": "the tokens of agent 'a' are used up (60 of 50)"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "now"),
+    [
+        (
+            {**OWN, "budget": {"tokens": 60}},
+            "its tokens are used up (60 of 60); `ares agents update a --budget tokens=…`",
+        ),
+        ({**OWN, "budget": {"tokens": 70}, "spent_below": {"tokens": 10}}, "its tokens are used up (70 of 70)"),
+        ({**OWN, "budget": {"tokens": 61, "usd": 0.3}}, "its usd are used up (0.3 of 0.3)"),
+        ({**OWN, "budget": {"tokens": 61}}, ", and is allowed more now: `ares agents unpark a` lets it go on"),
+        ({**OWN}, ", and is allowed more now: `ares agents unpark a` lets it go on"),
+        ({**BUDGET, "reason": "the tokens of agent 'top' are used up (9 of 9)"}, "tells whose budget was used up"),
+    ],
+)
+def test_whether_a_budget_is_enough_now_is_said(
+    monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace, facts: dict[str, Any], now: str
+) -> None:
+    """By `update` and by `show`: the reason is that of the parking."""
+    answering(monkeypatch, agent("a", **facts))
+
+    said = run("agents", "update", "a", "--budget", "tokens=61").stderr
+    shown = run("agents", "show", "a").stdout
+
+    assert now in said
+    assert said.count("used up (") <= 1
+    (line,) = [line for line in shown.splitlines() if line.startswith("now ")]
+    assert now in line
+
+
 def test_an_agent_s_page_shows_its_process_and_its_next_attempt(
     monkeypatch: pytest.MonkeyPatch, store: SimpleNamespace
 ) -> None:

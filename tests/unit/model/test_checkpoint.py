@@ -18,6 +18,7 @@ from ares_celery.model.checkpoint import (
     encode_checkpoint,
     read_checkpoint,
 )
+from tests.parsed import parse_source
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = sorted((ROOT / "tests/data/checkpoints").glob("*.json"))
@@ -186,7 +187,7 @@ def test_an_envelope_is_a_value() -> None:
 def unstamped(name: str, source: str) -> list[str]:
     """Where a file makes an envelope whose version is not the newest, or writes one past the encoder."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse_source(source)):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)

@@ -16,7 +16,7 @@ from ares_celery.ids import AgentId, Epoch, Instant
 from ares_celery.model.agent import AgentRecord, AgentSpec, AgentState, Desired, Request
 from ares_celery.runtime.incarnation import Completion, HostedSet, Incarnation
 from ares_celery.runtime.lease_keeper import LeaseKeeper
-from ares_celery.store.base import Lease, LeaseChange, Renewal
+from ares_celery.store.base import InboxMessage, Lease, LeaseChange, Renewal
 
 
 class Clock:
@@ -97,6 +97,15 @@ def test_a_renewal_shows_the_signal_that_was_seen_last(kept: Kept) -> None:
     kept.store.changes = ()
     kept.renew()
     assert kept.store.renewed[-1] == [Lease(AgentId("a"), "7|token", 5)]
+
+
+@pytest.mark.parametrize(("number", "seen"), [(4, 4), (5, 3), (3, 3), (0, 3)])
+def test_a_message_that_came_with_its_hint_is_seen_if_it_is_the_next_word(kept: Kept, number: int, seen: int) -> None:
+    """Behind a gap lies what else was asked, which the renewal has to tell; nothing goes back."""
+    message = InboxMessage("1-0", "m", 1, wants_reply=False, time=Instant(1), signal=number)
+    assert kept.hosted.mail("7|token", message)
+    kept.renew()
+    assert kept.store.renewed == [[Lease(AgentId("a"), "7|token", seen)]]
 
 
 def test_a_renewal_tells_the_step_and_its_age(kept: Kept) -> None:

@@ -7,9 +7,11 @@ import itertools
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from ares_celery.agents.secrets import SECRETS, StoredPlace
 from ares_celery.agents.steps import step
@@ -28,6 +30,7 @@ from ares_celery.errors import (
     StepResultTooLargeError,
     StepSignatureError,
     StepTimeoutError,
+    StoreUnavailableError,
     ToolError,
     UnserialisableError,
 )
@@ -251,6 +254,66 @@ def test_a_changed_step_in_a_message_leaves_the_message_for_other_code() -> None
         assert RAN == ["fetch m"]
 
 
+class Leaver:
+    """Its first life makes a step of a message and does not answer it; later ones answer without a step."""
+
+    def __init__(self, agent_id: str, *, waits: bool, fails: bool) -> None:
+        self.waits, self.fails = waits, fails
+
+    async def process(self, ctx: Any, message: Any) -> str:
+        if ctx.incarnation == 1:
+            await ctx.step("a", fetch, message)
+            if self.waits:
+                await ctx.sleep_until(datetime(2026, 1, 3, tzinfo=UTC), release_slot=True)
+            while True:
+                await ctx.sleep(3_600)
+        return self.answer()
+
+    def answer(self) -> str:
+        if self.fails:
+            raise ValueError("no")
+        return "done"
+
+
+class PlainLeaver(Leaver):
+    """The same, plain."""
+
+    @override
+    def process(self, ctx: Any, message: Any) -> str:  # type: ignore[override]
+        if ctx.incarnation == 1:
+            ctx.step("a", plain, message)
+            if self.waits:
+                ctx.sleep_until(datetime(2026, 1, 3, tzinfo=UTC), release_slot=True)
+            while True:
+                ctx.sleep(3_600)
+        return self.answer()
+
+
+@pytest.mark.parametrize("kind", [Leaver, PlainLeaver])
+@pytest.mark.parametrize("end", ["drain", "stop", "crash", "wait"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_message_that_is_handled_again_without_steps_ends_its_execution(
+    kind: type[Leaver], end: str, *, fails: bool
+) -> None:
+    """However the first handling came to its end: nothing stays unfinished in the list of executions."""
+    with AgentHarness(kind, config={"waits": end == "wait", "fails": fails}) as harness:
+        harness.send("m", message_id="m-1")
+        harness.advance(1)
+        assert len(RAN) == 1
+        if end == "wait":
+            harness.advance(timedelta(days=3))
+        else:
+            getattr(harness, end)()
+            assert (harness._bench.record.executions, RAN[1:]) == (1, [])
+            harness.restart()
+        harness.advance(2)
+        ended = [one for one in harness.all_events if one.type in {"execution.completed", "execution.failed"}]
+        told = "execution.failed" if fails else "execution.completed"
+        assert [(one.type, one.payload["execution"]) for one in ended] == [(told, "msg:m-1")]
+        assert harness._bench.record.executions == 0
+        assert len(RAN) == 1
+
+
 def test_an_id_names_one_step_and_nested_ones_have_those_around_them_in_front() -> None:
     """Twice is refused with the cure, parallel ones are fine, an inner step is recorded by itself."""
 
@@ -341,32 +404,170 @@ async def failing(what: str) -> None:
     raise ValueError(what)
 
 
-def test_what_must_not_run_twice_is_not_repeated_and_what_it_raised_is_its_outcome() -> None:
-    """Raised as it is now, as StepFailedError in later lives; a result that cannot be kept is such an outcome, too."""
+class Failing:
+    """Async: makes a step that must not run twice, and fails."""
 
-    async def odd() -> object:
-        RAN.append("odd")
-        return {1, 2}
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
 
-    async def body(ctx: Any) -> Any:
-        never = ctx.step.with_options(replay="never")
-        found = []
-        for name, function, args in (("bad", failing, ("x",)), ("odd", odd, ())):
-            try:
-                await never(name, function, *args)
-            except (ValueError, UnserialisableError, StepFailedError) as error:
-                found.append(f"{type(error).__name__}: {getattr(error, 'error_type', '')}")
+    async def start(self, ctx: Any) -> Any:
+        found: list[str] = []
+        try:
+            await ctx.step.with_options(replay="never")("bad", failing, "x")
+        except StepFailedError as error:
+            found = [error.error_type, error.problem, type(error.__cause__).__name__]
+        with suppress(StepFailedError):
+            await ctx.step.with_options(replay="never")("exit", leaving)
         if ctx.incarnation == 1:
             await ctx.sleep(60)
         return found
 
-    with AgentHarness(made(body)) as harness:
+
+class PlainFailing:
+    """Plain: the same."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def start(self, ctx: Any) -> Any:
+        found: list[str] = []
+        try:
+            ctx.step.with_options(replay="never")("bad", failing, "x")
+        except StepFailedError as error:
+            found = [error.error_type, error.problem, type(error.__cause__).__name__]
+        with suppress(StepFailedError):
+            ctx.step.with_options(replay="never")("exit", leaving)
+        if ctx.incarnation == 1:
+            ctx.sleep(60)
+        return found
+
+
+def leaving() -> None:
+    """Ends as programs do."""
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("agent", [Failing, PlainFailing])
+def test_what_a_step_that_must_not_run_twice_raised_is_its_outcome_in_every_life_alike(agent: type[Any]) -> None:
+    """StepFailedError from the first life on, so that `except` means the same; there what it raised is the cause."""
+    with AgentHarness(agent) as harness:
         harness.advance(1)
+        assert sorted(harness.steps()) == ["bad", "exit"]
         harness.crash()
         harness.restart()
-        assert completed(harness) == ["StepFailedError: ValueError", "StepFailedError: UnserialisableError"]
-        assert RAN == ["failing x", "odd"]
+        assert completed(harness) == ["ValueError", "x", "NoneType"], "of an earlier life only the words are there"
+        assert RAN == ["failing x"]
         assert harness.info.intents == 0
+
+    with AgentHarness(agent) as harness:
+        harness.advance(61)
+        assert harness.info.result == ["ValueError", "x", "ValueError"]
+
+
+def unkept(kind: str) -> object:
+    """Returns what cannot be recorded."""
+    RAN.append(f"unkept {kind}")
+    return {"odd": {1, 2}, "large": "x" * 2_000_000, "secret": "secret"}[kind]
+
+
+class Unkept:
+    """Async: makes a step whose result cannot be recorded."""
+
+    def __init__(self, agent_id: str, kind: str = "odd", replay: str = "never") -> None:
+        self.agent_id, self.kind, self.replay = agent_id, kind, replay
+
+    async def start(self, ctx: Any) -> Any:
+        return await ctx.step.with_options(replay=self.replay)("pay", unkept, self.kind)
+
+
+class PlainUnkept:
+    """Plain: the same."""
+
+    def __init__(self, agent_id: str, kind: str = "odd", replay: str = "never") -> None:
+        self.agent_id, self.kind, self.replay = agent_id, kind, replay
+
+    def start(self, ctx: Any) -> Any:
+        return ctx.step.with_options(replay=self.replay)("pay", unkept, self.kind)
+
+
+def guarding(value: Any, place: StoredPlace) -> Any:
+    """A secrets hook that fails on a result."""
+    if place.what == "result":
+        raise ValueError(value)
+    return value
+
+
+@pytest.mark.parametrize("agent", [Unkept, PlainUnkept])
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [("odd", "is a set"), ("large", "store it elsewhere"), ("secret", "the secrets hook failed")],
+    ids=["no JSON", "too large", "the hook raised"],
+)
+def test_what_returned_and_cannot_be_recorded_asks_a_person_and_her_word_is_its_result(
+    agent: type[Any], kind: str, problem: str
+) -> None:
+    """It is paid: no failure is recorded, nothing runs again, and the reason offers no repetition. Uncharged."""
+    hook = guarding if kind == "secret" else None
+    with SECRETS.override(hook), AgentHarness(agent, config={"kind": kind}) as harness:
+        harness.run_until("agent.parked")
+        info = harness.info
+        assert (info.cause, info.intents, info.charged, harness.steps()) == ("reconcile", 1, 0, {})
+        for part in (f'unkept("{kind}")', "it returned, and its result cannot be recorded: ", problem):
+            assert info.reason.count(part) == 1
+        assert "--done RESULT" in info.reason
+        assert "--retry" not in info.reason
+        assert "its code failed" not in info.reason
+        harness.manager.reconcile_agent("a", done="paid", actor="ann")
+        harness.restart()
+        assert completed(harness) == "paid"
+        assert len(RAN) == 1
+
+
+@pytest.mark.parametrize("agent", [Unkept, PlainUnkept])
+@pytest.mark.parametrize("kind", ["odd", "large", "secret"])
+def test_a_step_that_may_run_again_and_whose_result_cannot_be_recorded_parks_at_once(
+    agent: type[Any], kind: str
+) -> None:
+    """A restart would repeat the work and come to the same; the cure is said, and unparked code goes on."""
+    hook = guarding if kind == "secret" else None
+    with SECRETS.override(hook), AgentHarness(agent, config={"kind": kind, "replay": "safe"}) as harness:
+        harness.run_until("agent.parked")
+        info = harness.info
+        assert (info.cause, info.charged, info.intents, RAN) == ("step_result", 0, 0, [f"unkept {kind}"])
+        assert "'pay'" in info.reason
+        with pytest.raises(AgentParkedError, match="deploy a function whose result can be recorded"):
+            harness.ask("anything")
+
+
+def test_a_result_that_cannot_be_recorded_parks_in_a_group_too() -> None:
+    """Of tasks of the main loop."""
+
+    async def body(ctx: Any) -> None:
+        await ctx.sleep(10)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.step("pay", unkept, "odd"))
+
+    with AgentHarness(made(body)) as harness:
+        harness.run_until("agent.parked")
+        assert harness.info.cause == "step_result"
+
+
+def test_a_result_that_cannot_be_recorded_in_a_message_is_the_answer_to_that_message() -> None:
+    """One odd message does not stop an agent."""
+
+    async def idle(ctx: Any) -> None:
+        while not ctx.stop_requested:
+            await ctx.sleep(60)
+
+    async def handle(ctx: Any, message: Any) -> Any:
+        return await ctx.step("pay", unkept if message == "odd" else len, message)
+
+    with AgentHarness(made(idle, handle)) as harness:
+        with pytest.raises(AgentFailedError, match="is a set"):
+            harness.ask("odd", message_id="m-1")
+        assert harness.is_running
+        assert harness.ask("even") == 4
+        assert RAN == ["unkept odd"]
 
 
 @pytest.mark.parametrize("agent", [Worker, PlainWorker])
@@ -409,7 +610,7 @@ def test_a_timeout_of_what_must_not_run_twice_leaves_its_intent_and_ends_the_inc
 
     with AgentHarness(made(body)) as harness:
         harness.run_until(lambda: harness.info.state is not AgentState.RUNNING and noticed)
-        assert noticed == ["True ['main: never']"]
+        assert noticed == ["True {('main', 'never'): ''}"]
         assert [line.split()[1] for line in RAN] == ["safe", "safe", "safe", "never"]
         assert (harness.info.intents, harness.info.cause, harness.info.charged) == (1, "reconcile", 0)
 
@@ -614,7 +815,7 @@ def test_the_secrets_hook_sees_what_is_stored_and_a_failing_one_keeps_it_out() -
         with pytest.raises(SecretsHookError) as caught:
             await ctx.step("broken", fetch, "secret-7")
         assert "secret-7" not in str(caught.value)
-        with pytest.raises(ValueError, match="secret-7"):
+        with pytest.raises(StepFailedError, match=r"ValueError: \*\*\*"):
             await ctx.step.with_options(replay="never")("bad", failing, "secret-7")
         if ctx.incarnation == 1:
             await ctx.sleep(60)
@@ -789,3 +990,63 @@ def test_nothing_is_tried_again_by_an_agent_that_is_asked_to_end() -> None:
         harness.advance(1)
         (failed,) = [event.payload for event in harness.all_events if event.type == "step.failed"]
         assert failed["will_retry"] is False
+
+
+class _Flaky:
+    """A store that once does not answer; the write may have come through."""
+
+    def __init__(self, store: Any, *, arrives: bool) -> None:
+        self._store, self._arrives, self.lost = store, arrives, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def record_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self.lost:
+            return self._store.record_step(*args, **kwargs)
+        self.lost += 1
+        written = self._store.record_step(*args, **kwargs) if self._arrives else None
+        error = StoreUnavailableError(url="nowhere", problem="the answer was lost")
+
+        async def answer() -> None:
+            if written is not None:
+                await written
+            raise error
+
+        if asyncio.iscoroutine(written) or not hasattr(self._store, "close"):
+            return answer()
+        raise error
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("colour", ["async", "plain"])
+def test_an_outcome_is_recorded_although_the_agent_ends_and_the_store_stumbles(colour: str, arrives: bool) -> None:  # noqa: FBT001
+    """A stop or a drain waits for such a step anyway: one answer that is lost costs no person's time."""
+
+    def about_to(ctx: Any) -> Any:
+        ctx.steps._store = _Flaky(ctx.steps._store, arrives=arrives)
+        ctx._incarnation.ask("stop")
+        RAN.append("paid")
+        return "paid"
+
+    class Async:
+        def __init__(self, agent_id: str) -> None:
+            self.agent_id = agent_id
+
+        async def start(self, ctx: Any) -> Any:
+            got = await ctx.step.with_options(replay="never")("pay", about_to, ctx)
+            assert ctx.steps._store.lost == 1
+            return got
+
+    class Plain:
+        def __init__(self, agent_id: str) -> None:
+            self.agent_id = agent_id
+
+        def start(self, ctx: Any) -> Any:
+            got = ctx.step.with_options(replay="never")("pay", about_to, ctx)
+            assert ctx.steps._store.lost == 1
+            return got
+
+    with AgentHarness(Async if colour == "async" else Plain) as harness:
+        assert completed(harness) == "paid"
+        assert (RAN, harness.steps(), harness.info.intents) == (["paid"], {"pay": "paid"}, 0)

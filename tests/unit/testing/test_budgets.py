@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from ares_celery import (
     AgentContext,
@@ -19,6 +20,7 @@ from ares_celery import (
     SyncAgentContext,
     tool,
 )
+from ares_celery.ids import AgentId
 from ares_celery.testing import AgentHarness
 
 
@@ -98,15 +100,15 @@ def told_of(info: Any) -> tuple[str, str, int, int, dict[str, int]]:
 @COLOURS
 @pytest.mark.pain("P40")
 def test_the_charge_that_crosses_passes_and_the_next_call_is_refused(made: type[Spends]) -> None:
-    """The message at hand is answered with the error; then it is parked, with the numbers, an event and no death."""
+    """The message at hand stays; the agent is parked, with the numbers, an event and no death."""
     with harness_of(made, {"tokens": 100}) as harness:
         assert harness.ask({"charges": [{"tokens": 60}, {"tokens": 41}]}) == {"tokens": 101, "usd": 0.0, "steps": 2}
         harness.advance(5)
         assert told_of(harness.info) == ("running", "", 0, 0, {})
-        with pytest.raises(AgentFailedError, match=r"tokens of agent 'a' are used up \(101 of 100\)") as caught:
-            harness.ask({"charges": [{"tokens": 1}]})
-        assert caught.value.type == "BudgetExceededError"
-        harness.advance(1)
+        with pytest.raises(AgentParkedError, match=r"tokens of agent 'a' are used up \(101 of 100\)") as caught:
+            harness.ask({"charges": [{"tokens": 1}]}, message_id="m-1")
+        assert str(caught.value).count("ares agents update") == 1
+        assert [one.message_id for one in harness._bench.store.inbox(AgentId("a"))] == ["m-1"]
         info = harness.info
         assert told_of(info) == ("parked", "budget", 0, 0, {})
         assert "(101 of 100)" in info.reason
@@ -115,6 +117,7 @@ def test_the_charge_that_crosses_passes_and_the_next_call_is_refused(made: type[
         facts = {"agent_id": "a", "budget": "tokens", "spent": 101, "limit": 100, "whose": "a"}
         assert (exceeded.type, dict(exceeded.payload)) == ("budget.exceeded", facts)
         assert (parked.type, parked.payload["cause"]) == ("agent.parked", "budget")
+        assert harness.manager.stats().counters["budgets_exceeded"] == 1
         with pytest.raises(AgentParkedError, match="ares agents update a --budget"):
             harness.ask({"charges": []})
 
@@ -148,9 +151,8 @@ def test_what_was_spent_survives_five_restarts(made: type[Spends]) -> None:
         assert harness.info.incarnation == 6
         assert harness.info.spent == {"tokens": 50, "usd": 0.5, "steps": 5}
         harness.ask({"charges": [{"tokens": 10}]})
-        with pytest.raises(AgentFailedError, match="60 of 60"):
+        with pytest.raises(AgentParkedError, match="60 of 60"):
             harness.ask({"charges": [{"tokens": 10}]})
-        harness.advance(1)
         assert harness.info.cause == "budget"
 
 
@@ -161,9 +163,8 @@ def test_a_death_after_the_crossing_charge_parks_the_next_life(made: type[Spends
         harness.ask({"charges": [{"steps": 1}]})
         harness.crash()
         harness.restart()
-        with pytest.raises(AgentFailedError, match="2 of 2"):
+        with pytest.raises(AgentParkedError, match="2 of 2"):
             harness.ask({"charges": [{"steps": 1}]})
-        harness.advance(1)
         assert (harness.agent.done, harness.info.cause) == (1, "budget")
 
 
@@ -172,9 +173,8 @@ def test_more_budget_lets_it_go_on(made: type[Spends]) -> None:
     """Unpark and restart are refused until there is more; other limits stay."""
     with harness_of(made, {"tokens": 10, "usd": 5}) as harness:
         harness.ask({"charges": [{"tokens": 10}]})
-        with pytest.raises(AgentFailedError):
-            harness.ask({"charges": [{}]})
-        harness.advance(1)
+        with pytest.raises(AgentParkedError):
+            harness.ask({"charges": [{"tokens": 1}]}, message_id="m-1")
         for refused in (harness.manager.unpark_agent, harness.manager.restart_agent):
             with pytest.raises(AgentParkedError, match="--budget"):
                 refused("a")
@@ -182,7 +182,7 @@ def test_more_budget_lets_it_go_on(made: type[Spends]) -> None:
         assert info.budget == {"tokens": 20, "usd": 5.0}
         harness.manager.unpark_agent("a", actor="ann")
         harness.restart()
-        assert harness.ask({"charges": [{"tokens": 1}]})["tokens"] == 11
+        assert harness.ask({"charges": [{"tokens": 1}]}, message_id="m-1")["tokens"] == 11
         assert [(entry.operation, entry.changed) for entry in harness.manager.audit("a")][-2:] == [
             ("update", ("budget",)),
             ("unpark", ()),
@@ -198,7 +198,7 @@ def test_limits_reach_an_agent_that_runs(made: type[Spends], budget: Mapping[str
         harness.manager.update_agent("a", budget={"tokens": 5} if "usd" in budget else {"tokens": None})
         harness.advance(1.5)
         if "usd" in budget:
-            with pytest.raises(AgentFailedError, match="9 of 5"):
+            with pytest.raises(AgentParkedError, match="9 of 5"):
                 harness.ask({"charges": [{}]})
         else:
             assert harness.ask({"charges": [{"tokens": 500}, {}]})["tokens"] == 509
@@ -337,7 +337,7 @@ def test_an_mcp_call_is_refused_too() -> None:
         Caller, spec={"budget": {"tokens": 10}}, mcp={"budget-mcp": Session()}, resources={"budget-db": "open"}
     ) as harness:
         assert harness.ask("go") == "x"
-        with pytest.raises(AgentFailedError, match="10 of 10"):
+        with pytest.raises(AgentParkedError, match="10 of 10"):
             harness.ask("go")
 
 
@@ -375,12 +375,66 @@ def test_a_budget_of_five_steps_is_five_steps(made: type[Spends]) -> None:
     """However fast they follow each other; the sixth does not run."""
     with harness_of(made, {"steps": 5}) as harness:
         assert harness.ask(2) == [0, 1]
-        with pytest.raises(AgentFailedError, match="steps of agent 'a' are used up") as caught:
-            harness.ask(9)
+        with pytest.raises(AgentParkedError, match="steps of agent 'a' are used up") as caught:
+            harness.ask(9, message_id="m-9")
         assert "(5 of 5)" in str(caught.value)
-        harness.advance(1)
         assert (harness.agent.done, told_of(harness.info)) == (5, ("parked", "budget", 0, 0, {}))
         assert harness.info.spent == {"tokens": 0, "usd": 0.05, "steps": 5}
+
+
+@pytest.mark.parametrize("made", [Stepper, PlainStepper], ids=["async", "plain"])
+@pytest.mark.pain("P40")
+def test_a_message_over_the_budget_goes_on_when_there_is_more(made: type[Spends]) -> None:
+    """What its steps did is not done again; its caller gets the answer under the same id, and no death is counted."""
+    with harness_of(made, {"steps": 5}) as harness:
+        for limit in (7, 20):
+            with pytest.raises(AgentParkedError):
+                harness.ask(9, message_id="m-9")
+            before = len(harness.steps("msg:m-9"))
+            assert before in {5, 7}
+            harness.manager.update_agent("a", budget={"steps": limit})
+            harness.manager.unpark_agent("a")
+            harness.restart()
+        assert harness.ask(9, message_id="m-9") == list(range(9))
+        assert harness.info.spent == {"tokens": 0, "usd": 0.09, "steps": 9}
+        assert harness.manager.dead_letters("a") == []
+        assert harness.info.deaths == {}
+
+
+class Wrapper(Spends):
+    """Several steps at once; catches what they raise if it is told to."""
+
+    async def process(self, ctx: AgentContext, message: str) -> object:
+        """In a group of tasks, which raises a group of errors."""
+        await ctx.charge(tokens=5)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(2):
+                    group.create_task(ctx.step(f"{message}:{number}", str, number))
+        except BaseExceptionGroup:
+            if message == "group":
+                raise
+            if message == "answer":
+                return "no more money"
+            raise RuntimeError("its own words") from None
+        return message
+
+
+def test_a_group_of_refusals_is_no_answer_and_what_its_code_makes_of_them_is() -> None:
+    """Whoever catches the error answers as it likes."""
+    with harness_of(Wrapper, {"tokens": 5}) as harness:
+        assert harness.ask("answer") == "no more money"
+        harness.advance(1)
+        assert harness.info.cause == "budget"
+    with harness_of(Wrapper, {"tokens": 5}) as harness, pytest.raises(AgentFailedError, match="its own words"):
+        harness.ask("other")
+    with harness_of(Wrapper, {"tokens": 5}) as harness:
+        with pytest.raises(AgentParkedError):
+            harness.ask("group", message_id="m")
+        harness.manager.update_agent("a", budget={"tokens": None})
+        harness.manager.unpark_agent("a")
+        harness.restart()
+        assert harness.ask("group", message_id="m") == "group"
 
 
 class Ends(Spends):
@@ -450,3 +504,110 @@ def test_the_message_at_hand_is_answered_before_it_is_parked() -> None:
         assert harness.ask("well") == "well"
         harness.run_until("agent.parked")
         assert harness.now == pytest.approx(2, abs=0.5)
+
+
+class Flaky:
+    """A step of three tries, each of which costs something and fails."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.tries = 0
+
+    async def start(self, ctx: AgentContext) -> object:
+        """Tries."""
+        return await ctx.step.with_options(retries=5)("ask", self.ask, ctx)
+
+    async def ask(self, ctx: AgentContext) -> None:
+        """Spends, and fails."""
+        self.tries += 1
+        await ctx.charge(tokens=60)
+        raise ConnectionError("no answer")
+
+
+class PlainFlaky(Flaky):
+    """The same, plain."""
+
+    @override
+    def start(self, ctx: SyncAgentContext) -> object:  # type: ignore[override]
+        """As above."""
+        return ctx.step.with_options(retries=5)("ask", self.ask, ctx)
+
+    @override
+    def ask(self, ctx: SyncAgentContext) -> None:  # type: ignore[override]
+        """As above."""
+        self.tries += 1
+        ctx.charge(tokens=60)
+        raise ConnectionError("no answer")
+
+
+@pytest.mark.parametrize("made", [Flaky, PlainFlaky], ids=["async", "plain"])
+def test_a_budget_that_the_tries_of_a_step_use_up_ends_them(made: type[Flaky]) -> None:
+    """Each try is let in by itself, not the first alone; the stream tells that the step is given up."""
+    with harness_of(made, {"tokens": 100}) as harness:
+        agent = harness.agent
+        harness.advance(120)
+        assert agent.tries == 2
+        assert told_of(harness.info) == ("parked", "budget", 0, 0, {})
+        assert harness.info.spent["tokens"] == 120
+        told = [one for one in harness.all_events if one.type.startswith("step.")]
+        assert [one.type for one in told] == [
+            "step.failed",
+            "step.recovery.started",
+            "step.failed",
+            "step.recovery.failed",
+        ]
+        assert (told[-1].payload["attempts"], "used up" in told[-1].payload["reason"]) == (2, True)
+        assert harness.manager.stats().counters["budgets_exceeded"] == 1
+
+
+class Careful:
+    """A step that must not be repeated, with a costly step inside."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def start(self, ctx: AgentContext) -> object:
+        """Books."""
+        return await ctx.step.with_options(replay="never")("book", self.book, ctx)
+
+    async def book(self, ctx: AgentContext) -> str:
+        """Begins, and then needs something."""
+        await ctx.emit("booking")
+        await ctx.charge(tokens=60)
+        return await ctx.step("look", look)
+
+
+class PlainCareful(Careful):
+    """The same, plain."""
+
+    @override
+    def start(self, ctx: SyncAgentContext) -> object:  # type: ignore[override]
+        """As above."""
+        return ctx.step.with_options(replay="never")("book", self.book, ctx)
+
+    @override
+    def book(self, ctx: SyncAgentContext) -> str:  # type: ignore[override]
+        """As above."""
+        ctx.emit("booking")
+        ctx.charge(tokens=60)
+        return ctx.step("look", look)
+
+
+@pytest.mark.parametrize("made", [Careful, PlainCareful], ids=["async", "plain"])
+def test_a_refusal_inside_of_a_never_step_is_not_its_outcome(made: type[Careful]) -> None:
+    """Parked for its budget first; allowed more, a person says whether the step may run again, and it does."""
+    with harness_of(made, {"tokens": 60}) as harness:
+        harness.advance(1)
+        assert told_of(harness.info) == ("parked", "budget", 0, 0, {})
+        assert harness.info.intents == 1
+        assert harness.manager.checkpoints.steps("a", "main") == ()
+        harness.manager.update_agent("a", budget={"tokens": 1_000})
+        harness.manager.unpark_agent("a")
+        with pytest.raises(AgentParkedError, match="ares agents reconcile a"):
+            harness.restart()
+        assert told_of(harness.info) == ("parked", "reconcile", 0, 0, {})
+        harness.manager.reconcile_agent("a", retry=True, reason="looked", actor="ann")
+        harness.restart()
+        harness.advance(1)
+        assert (harness.info.state.value, harness.info.result) == ("completed", "seen")
+        assert [one.type for one in harness.all_events].count("booking") == 2
+        assert harness.info.deaths == {}

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from ares_celery import AgentContext, AgentNotFoundError, AgentNotRunningError, AgentSpec, SyncAgentContext
+from ares_celery import (
+    AgentContext,
+    AgentNotFoundError,
+    AgentNotRunningError,
+    AgentSpec,
+    StepIdReusedError,
+    SyncAgentContext,
+)
 from ares_celery.testing import AgentHarness
 
 
@@ -122,3 +129,39 @@ def test_an_agent_that_is_stopped_with_its_child_sees_no_failure() -> None:
         harness.manager.stop_agent("c", wait=False)
         harness.advance(2)
         assert harness.agent.failed
+
+
+class Doubling:
+    """Spawns and asks the same twice."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.refused: list[str] = []
+
+    async def start(self, ctx: AgentContext) -> None:
+        """Keeps what it is told."""
+        await ctx.spawn(AgentSpec(id="child", type="helper"), report=False)
+        try:
+            await ctx.spawn(AgentSpec(id="child", type="helper"), report=False)
+        except StepIdReusedError as error:
+            self.refused.append(str(error))
+        await ctx.wait_for_approval("deploy")
+        try:
+            await ctx.wait_for_approval("deploy")
+        except StepIdReusedError as error:
+            self.refused.append(str(error))
+        await ctx.sleep(60)
+
+
+def test_the_same_child_or_question_twice_is_refused_in_its_own_words() -> None:
+    """Nothing of steps, whose ids the agent does not give."""
+    with AgentHarness(Doubling, "p") as harness:
+        harness.advance(0)
+        harness.approve("deploy", "yes")
+        harness.advance(1)
+        child, question = harness.agent.refused
+        assert child.startswith("child 'child' was spawned already in execution 'main' of agent 'p'; keep the handle")
+        assert "f'worker-{i}'" in child
+        assert question.startswith(
+            "question 'deploy' was asked already in execution 'main' of agent 'p'; keep the answer"
+        )
+        assert len(harness.children) == 1

@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from ares_celery import (
     DidNotHappenError,
     Event,
     InvalidConfigError,
+    InvalidSettingError,
     OperationNotSupportedError,
     ProcessTimeoutError,
     SyncAgentContext,
@@ -769,3 +770,21 @@ def test_what_apply_raises_names_the_event(method: str) -> None:
         said = "apply raised on event 'odd', version 2: 'nope'"
         with AgentHarness(broken) as harness, pytest.raises(AgentFailedError, match=said):
             harness.advance(1)
+
+
+def test_simulated_time_begins_when_the_test_says() -> None:
+    """For code that asks the machine; a moment without a zone is none."""
+
+    class Quiet:
+        """Does nothing."""
+
+        def __init__(self, agent_id: str) -> None: ...
+
+    noon = datetime(2031, 5, 6, 12, tzinfo=UTC)
+    with AgentHarness(Quiet, begins=noon) as harness:
+        harness.advance("1h")
+        assert harness.all_events[0].time == noon
+        harness.restart()
+        assert harness.all_events[-1].time == noon + timedelta(hours=1)
+    with pytest.raises(InvalidSettingError, match=r"begins.*zone"):
+        AgentHarness(Quiet, begins=datetime(2031, 5, 6, 12))  # noqa: DTZ001 - the point of it

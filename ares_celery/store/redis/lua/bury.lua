@@ -9,7 +9,7 @@
 -- KEYS[8]  counters hash    the namespace's counters, this shard's part
 -- KEYS[9]  events   stream  the agent's events, entry id <version>-0
 -- KEYS[10] feed     stream  pointers to new events
--- KEYS[11] checkpoint hash the execution of the message; absent, as is the next one: it has none
+-- KEYS[11] checkpoint hash the execution of the message; absent, as is the next one: no incarnation has begun one
 -- KEYS[12] executions zset ids of the agent's executions: +inf while unfinished, else when they are forgotten
 -- ARGV[1]  fence, demanded
 -- ARGV[2]  entry of KEYS[2]
@@ -25,15 +25,16 @@
 -- ARGV[12] event
 -- ARGV[13] its type
 -- ARGV[14] most entries of the feed
--- ARGV[15] execution id; absent, as are the next ones: the message has no execution
--- ARGV[16] seconds for which it is kept
+-- ARGV[15] execution id; absent, as are the next ones: no incarnation has begun one
+-- ARGV[16] seconds for which it is kept; absent, as are the next ones: this incarnation has not begun it
 -- ARGV[17] most finished ones that stay listed
 -- ARGV[18] event that tells its end
 -- ARGV[19] type of the event
 -- ARGV[20] envelope as executions of messages are made
 -- ARGV[21] what becomes of that one, empty: it stays
 -- ARGV[22+] fields of the execution to set: name, value
--- Reply: {'done'}, {'repeated'} or {'fenced'}.
+-- Reply: {'done'}, {'repeated'}, {'left'} (an earlier incarnation has left the execution unfinished: nothing was stored)
+--        or {'fenced'}.
 
 local record = redis.call('HMGET', KEYS[1], 'fence', 'version')
 if record[1] ~= ARGV[1] then
@@ -42,6 +43,9 @@ end
 local found = redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2])
 if #found == 0 then
   return {'repeated'}
+end
+if #ARGV == 15 and redis.call('ZSCORE', KEYS[12], ARGV[15]) == 'inf' then
+  return {'left'}
 end
 local message = {}
 for i = 1, #found[1][2], 2 do
@@ -83,7 +87,7 @@ if (type(held) == 'table' and held.ok or held) == 'hash' then
   end
 end
 redis.call('EXPIRE', KEYS[3], ARGV[4])
-if #ARGV > 14 then
+if #ARGV > 15 then
   -- In this very write, as nobody would go on with it: the message is gone.
   local execution = redis.call('HMGET', KEYS[11], 'fence', 'revision', 'envelope')
   if execution[1] == ARGV[1] then

@@ -4,6 +4,7 @@
 -- KEYS[3] events      stream  the agent's events, entry id <version>-0
 -- KEYS[4] feed        stream  pointers to new events
 -- KEYS[5] intents     hash    <execution>|<step> of steps that were begun and must not be repeated
+-- KEYS[6] handling    hash    inbox entry to <times its handling began>|<fence that began it last>
 -- ARGV[1] fence, demanded of the record and of the execution
 -- ARGV[2] the step's field in KEYS[2]
 -- ARGV[3] what is recorded
@@ -14,6 +15,7 @@
 -- ARGV[8] most entries of the feed
 -- ARGV[9] field of KEYS[5] that this closes, empty: none
 -- ARGV[10] version of the stream that the writer has seen: a smaller one here means that the store came back older
+-- ARGV[11] inbox entry of a message that was begun before and has come on now, empty: none
 -- Reply: {'done', version or empty, steps spent, number of the record, now}, {'recorded', what is there, steps spent},
 --        {'fenced'}, {'rolled back', version}, {'state', the execution's, or empty} or {'full'}.
 
@@ -50,5 +52,9 @@ else
 end
 if ARGV[9] ~= '' and redis.call('HDEL', KEYS[5], ARGV[9]) == 1 then
   redis.call('HINCRBY', KEYS[1], 'intents', -1)
+end
+if ARGV[11] ~= '' and redis.call('HEXISTS', KEYS[6], ARGV[11]) == 1 then
+  -- Earlier deaths did not keep the message from coming on: they no longer count.
+  redis.call('HSET', KEYS[6], ARGV[11], '1|' .. ARGV[1])
 end
 return {'done', version, spent, number, now}

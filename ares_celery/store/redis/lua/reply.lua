@@ -5,7 +5,7 @@
 -- KEYS[4] reply    stream  the answer, one entry, read by whoever waits
 -- KEYS[5] chunks   stream  the pieces of a streamed answer, entry id <seq>-0
 -- KEYS[6] handling hash    inbox entry to <times its handling began>|<fence that began it last>
--- KEYS[7] checkpoint hash  the execution of the message; absent, as are the next ones: it has none
+-- KEYS[7] checkpoint hash  the execution of the message; absent, as are the next ones: no incarnation has begun one
 -- KEYS[8] executions zset  ids of the agent's executions: +inf while unfinished, else when they are forgotten
 -- KEYS[9] events   stream  the agent's events, entry id <version>-0
 -- KEYS[10] feed    stream  pointers to new events
@@ -16,8 +16,8 @@
 -- ARGV[5] seq of the final chunk if no incarnation has stored more, 0: no stream
 -- ARGV[6] agent id and message id, for the hint
 -- ARGV[7] entry whose handling begins now, empty: none
--- ARGV[8] execution id; absent, as are the next ones: the message has no execution
--- ARGV[9] seconds for which it is kept
+-- ARGV[8] execution id; absent, as are the next ones: no incarnation has begun one
+-- ARGV[9] seconds for which it is kept; absent, as are the next ones: this incarnation has not begun it
 -- ARGV[10] most finished ones that stay listed
 -- ARGV[11] event that tells its end
 -- ARGV[12] type of the event
@@ -26,10 +26,15 @@
 -- ARGV[15] agent id
 -- ARGV[16] most entries of the feed
 -- ARGV[17+] fields of the execution to set: name, value
--- Reply: {'done', version of the event, empty: none}, {'repeated'} or {'fenced'}.
+-- Reply: {'done', version of the event, empty: none}, {'repeated'}, {'left'} (an earlier incarnation has left the
+--        execution unfinished: nothing was stored) or {'fenced'}.
 
 if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then
   return {'fenced'}
+end
+if #ARGV == 8 and redis.call('ZSCORE', KEYS[8], ARGV[8]) == 'inf'
+  and #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) > 0 then
+  return {'left'}
 end
 if redis.call('XDEL', KEYS[2], ARGV[2]) == 0 then
   return {'repeated'}
@@ -61,7 +66,7 @@ if (type(held) == 'table' and held.ok or held) == 'hash' then
 end
 redis.call('EXPIRE', KEYS[3], ARGV[4])
 local version = ''
-if #ARGV > 7 then
+if #ARGV > 8 then
   -- In this very write, as nobody would go on with it: the message is gone.
   local execution = redis.call('HMGET', KEYS[7], 'fence', 'revision', 'envelope')
   if execution[1] == ARGV[1] then

@@ -61,13 +61,13 @@ redis.call('DEL', KEYS[3], KEYS[4], KEYS[5])
 redis.call('HSET', KEYS[3], 'created', record[2], 'kind', ARGV[4], 'digest', ARGV[5], 'detached', ARGV[9],
   'callers', ARGV[10], 'seen', now, 'entry', entry)
 redis.call('EXPIRE', KEYS[3], ARGV[7])
-redis.call('HINCRBY', KEYS[1], 'signal', 1)
+local signal = redis.call('HINCRBY', KEYS[1], 'signal', 1)
 if record[3] and record[4] then
   local hint = ARGV[1]
   if waiting == 0 and #ARGV[3] <= tonumber(ARGV[11]) then
     -- The only message: its host need not read the inbox, and begins to handle it now.
     redis.call('HSET', KEYS[6], entry, '1|' .. record[4])
-    hint = table.concat({hint, 'message', record[4], entry, ARGV[4], now, #ARGV[2], ARGV[2] .. ARGV[3]}, '\n')
+    hint = table.concat({hint, 'mail', record[4], entry, ARGV[4], now, signal, #ARGV[2], ARGV[2] .. ARGV[3]}, '\n')
   end
   redis.call('PUBLISH', ARGV[8] .. record[3], hint)
 end

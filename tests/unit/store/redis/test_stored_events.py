@@ -48,10 +48,10 @@ def test_ids_differ() -> None:
 @pytest.mark.parametrize(
     ("event", "what", "problem"),
     [
-        (NewEvent("a", {"x": {"y": math.nan}}), "the payload of event 'a'", "nan at x.y is no JSON number"),
-        (NewEvent("a", {"x": (1,)}), "the payload of event 'a'", "at x is a tuple"),
-        (NewEvent("a", {}, {"x": {1}}), "the metadata of event 'a'", "at x is a set"),
-        (NewEvent("a", {"x": math.inf}, {"x": {1}}), "the payload of event 'a'", "inf at x is no JSON number"),
+        (NewEvent("a", {"x": {"y": math.nan}}), "the payload of event 'a'", "nan at 'x.y' is no JSON number"),
+        (NewEvent("a", {"x": (1,)}), "the payload of event 'a'", "at 'x' is a tuple"),
+        (NewEvent("a", {}, {"x": {1}}), "the metadata of event 'a'", "at 'x' is a set"),
+        (NewEvent("a", {"x": math.inf}, {"x": {1}}), "the payload of event 'a'", "inf at 'x' is no JSON number"),
         (NewEvent("a", {}, id="\ud800"), "the id of event 'a'", "holds half of a surrogate pair"),
     ],
 )

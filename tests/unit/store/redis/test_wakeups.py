@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from ares_celery.clock import SystemClock
-from ares_celery.ids import AgentId
+from ares_celery.ids import AgentId, Instant
+from ares_celery.model.message import MessageKind
+from ares_celery.store.base import InboxMessage
 from ares_celery.store.redis.driver_errors import DriverErrors
+from ares_celery.store.redis.mailbox_calls import read_hint
 from ares_celery.store.redis.wakeups import RedisWakeups
 from tests.wait import wait_until
 
@@ -64,3 +67,15 @@ def test_whatever_a_channel_brings_the_next_hint_comes_through(
     # Threads of other tests may say something of their own meanwhile.
     told = [record.levelname for record in caplog.records if record.name == "ares_celery.store.redis.wakeups"]
     assert told == ["WARNING"]
+
+
+@pytest.mark.parametrize(("word", "number", "signal"), [("message", (), 0), ("mail", ("7",), 7)])
+def test_hints_of_this_and_of_the_last_version_are_read(word: str, number: tuple[str, ...], signal: int) -> None:
+    """A caller of the last version does not say the message's number."""
+    parts = ("a", word, "3|token", "5-0", "send", "1700000000000000", *number, "3", 'm\n1"b\n"')
+    message = InboxMessage(
+        "5-0", "m\n1", "b\n", wants_reply=False, time=Instant(1700000000000000), kind=MessageKind.SEND, signal=signal
+    )
+    assert read_hint("\n".join(parts).replace('b\n"', 'b\\n"').encode()) == ("3|token", message)
+    assert read_hint(b"a") is None
+    assert read_hint(b"a\nsomething of a later version\n3|token") is None

@@ -139,6 +139,9 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
     program = {"type": "process", "path": "/usr/bin/touch", "arguments": [str(made)]}
     address = {"type": "http", "url": f"http://127.0.0.1:{refusing.port}/healthcheck"}
     code = {"type": "python", "module": "os", "func": "getcwd"}
+    ours = {"type": "python", "module": "ares_celery.arena.actions"}
+    link = {**ours, "func": "redis_outage", "arguments": {"link": "127.0.0.1:1"}}
+    beat = {**ours, "func": "stop_beat", "arguments": {"pidfile": str(made)}}
 
     def one(name: str, provider: dict[str, Any], kind: str = "action") -> dict[str, Any]:
         return {"type": kind, "name": name, "provider": provider, **({"tolerance": 200} if kind == "probe" else {})}
@@ -146,7 +149,7 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
     file = {
         "title": "reaches out",
         "steady-state-hypothesis": {"title": "up", "probes": [one("a", address, "probe")]},
-        "method": [one("b", program)],
+        "method": [one("b", program), one("link", link), one("beat", beat)],
         "rollbacks": [one("c", program)],
     }
     for route in ("run", "validate"):
@@ -154,6 +157,8 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
         problems = answer["error"]["problems"] if route == "run" else answer["problems"]
         assert [problem["place"].split("[")[0] for problem in problems] == [
             "steady-state-hypothesis.probes",
+            "method",
+            "method",
             "method",
             "rollbacks",
         ]

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from ares_celery.arena.loading import load_scenario, parse_scenario, ready_scenarios
 from ares_celery.arena.runner import ScenarioRun
 from ares_celery.arena.scenario import Activity, PythonProvider, Scenario
+from ares_celery.arena.seed_types import ACTIONS_MODULE
 from ares_celery.arena.survival import SurvivalRun
 from ares_celery.errors import InvalidScenarioError, InvalidSettingError, NotFoundError, ScenarioNotFoundError
 from ares_celery.model.arguments import as_shown
@@ -30,7 +31,30 @@ __all__ = [
 
 SURVIVAL_FIELDS: Final = ("seed", "duration", "interval", "agents", "faults", "force", "settle", "reason")
 VALIDATE_FIELDS: Final = ("scenario", "variables")
+PROBES_MODULE: Final = "ares_celery.arena.probes"
 RUN_FIELDS: Final = (*VALIDATE_FIELDS, "wait")
+#: Actions that reach nothing but the agents of the namespace. Others connect to an address, or read files and end
+#: processes of this machine.
+_ACTIONS: Final = frozenset(
+    {
+        "corrupt_memory",
+        "disconnect_mcp",
+        "heal",
+        "inject_llm_failure",
+        "kill_agent",
+        "kill_leader",
+        "kill_orchestrator",
+        "kill_worker",
+        "partition_network",
+        "pause_agent",
+        "remove_edge",
+        "remove_node",
+        "restart_agent",
+        "resume_agent",
+        "slow_agent",
+        "tool_timeout",
+    }
+)
 
 
 # -- survival ----------------------------------------------------------------------------------------------------------
@@ -154,15 +178,19 @@ def _scenario_of(asked: Asked, *, demand_variables: bool) -> Scenario:
 def _demand_ours(scenario: Scenario) -> None:
     """Refuses what would run programs on this machine, or call addresses from it, for whoever has a login."""
     problems = [
-        {
-            "place": place,
-            "problem": "over HTTP a scenario calls our python functions only, no programs and no addresses",
-        }
+        {"place": place, "problem": "over HTTP a scenario reaches agents only: no programs, addresses or files"}
         for place, activity in _activities(scenario)
-        if not isinstance(activity.provider, PythonProvider)
+        if not _reaches_agents_only(activity)
     ]
     if problems:
         raise InvalidScenarioError.of(scenario.title, problems)
+
+
+def _reaches_agents_only(activity: Activity) -> bool:
+    provider = activity.provider
+    if not isinstance(provider, PythonProvider):
+        return False
+    return provider.module == PROBES_MODULE or (provider.module == ACTIONS_MODULE and provider.func in _ACTIONS)
 
 
 def _activities(scenario: Scenario) -> Iterator[tuple[str, Activity]]:

@@ -139,6 +139,9 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
     program = {"type": "process", "path": "/usr/bin/touch", "arguments": [str(made)]}
     address = {"type": "http", "url": f"http://127.0.0.1:{refusing.port}/healthcheck"}
     code = {"type": "python", "module": "os", "func": "getcwd"}
+    ours = {"type": "python", "module": "ares_celery.arena.actions"}
+    link = {**ours, "func": "redis_outage", "arguments": {"link": "127.0.0.1:1"}}
+    beat = {**ours, "func": "stop_beat", "arguments": {"pidfile": str(made)}}
 
     def one(name: str, provider: dict[str, Any], kind: str = "action") -> dict[str, Any]:
         return {"type": kind, "name": name, "provider": provider, **({"tolerance": 200} if kind == "probe" else {})}
@@ -146,7 +149,7 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
     file = {
         "title": "reaches out",
         "steady-state-hypothesis": {"title": "up", "probes": [one("a", address, "probe")]},
-        "method": [one("b", program)],
+        "method": [one("b", program), one("link", link), one("beat", beat)],
         "rollbacks": [one("c", program)],
     }
     for route in ("run", "validate"):
@@ -154,6 +157,8 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
         problems = answer["error"]["problems"] if route == "run" else answer["problems"]
         assert [problem["place"].split("[")[0] for problem in problems] == [
             "steady-state-hypothesis.probes",
+            "method",
+            "method",
             "method",
             "rollbacks",
         ]
@@ -299,20 +304,44 @@ def test_streams_are_bounded(site: FlowerSite, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_nothing_blocks_the_loop_of_flower(site: FlowerSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a verdict takes its time, everything else is answered."""
-    begun, goes_on = threading.Event(), threading.Event()
+    """While a verdict takes its time, everything else is answered, and the next verdict waits for its turn."""
+    begun, goes_on = threading.Semaphore(0), threading.Event()
 
     def judge(*_: object) -> Any:
-        begun.set()
+        begun.release()
         goes_on.wait(10)
         raise ValueError
 
     monkeypatch.setattr("ares_celery.web.flower_extension.records.judge", judge)
-    waiting = threading.Thread(target=lambda: site.get("/arena/score"))
-    waiting.start()
+    waiting = [threading.Thread(target=lambda: site.get("/arena/score")) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
     try:
-        assert begun.wait(10)
+        assert begun.acquire(timeout=10)
         assert site.get("/chaos/faults").status == 200
+        assert not begun.acquire(timeout=0.3)
+        goes_on.set()
+        assert begun.acquire(timeout=10)
     finally:
         goes_on.set()
-        waiting.join(10)
+        for thread in waiting:
+            thread.join(10)
+
+
+def test_a_long_cursor_is_told_once_a_second_and_one_too_long_for_a_header_never(
+    site: FlowerSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever resumes from an older one gets some events again, and each event stays small."""
+    monkeypatch.setattr(stream, "_SHORT", 1)
+    monkeypatch.setattr(stream, "_RARELY", 3600)
+    with site.stream("/arena/stream") as events:
+        assert "id" in events.frame()
+        site.post("/arena/agent/one/slow", {"delay": 1})
+        frame = events.frame()
+        assert (frame["event"], "id" in frame) == ("fault.injected", False)
+        monkeypatch.setattr(stream, "_RARELY", 0.0)
+        site.post("/chaos/heal")
+        assert "id" in events.frame()
+        monkeypatch.setattr(stream, "_LONG", 10)
+        site.post("/arena/agent/one/slow", {"delay": 1})
+        assert "id" not in events.frame()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from flower.options import options as flower_options
+from tornado.web import create_signed_value
 
 from ares_celery.web.flower_extension.faults import ACTIONS
 from ares_celery.web.flower_extension.loading import LOOPBACK, load_beside
@@ -61,6 +62,25 @@ def test_without_a_login_that_is_configured_every_route_is_closed(
     slow = closed.post("/arena/agent/one/slow", {"delay": 1}, login=None)
     assert (slow.status, slow.json["actor"]) == (200, "flower")
     assert "Access-Control-Allow-Origin" not in slow.headers
+
+
+def test_with_a_login_by_somebody_elses_page_only_its_cookie_opens(
+    runtime: Runtime, make_site: Callable[..., FlowerSite]
+) -> None:
+    """No cookie, or that of somebody who is not allowed: nothing is told and nothing done, whatever header is sent."""
+    site = make_site(auth="me@example.com", basic_auth=[])
+
+    def cookie(user: str) -> str:
+        signed = create_signed_value(site.flower.settings["cookie_secret"], "user", user)
+        return f"user={signed.decode()}"
+
+    for headers in ({}, {"Cookie": cookie("me@elsewhere.example")}, {"Cookie": "user=me@example.com"}):
+        for login in (None, "operator:of-the-test"):
+            assert {site.get(path, login=login, **headers).status for path in LOOKING} == {401}
+            # Some versions ask for the page's own token first.
+            assert {site.post(path, {}, login=login, **headers).status for path in CHANGING} <= {401, 403}
+    assert runtime.manager.list_faults() == ()
+    assert site.get("/chaos/faults", login=None, Cookie=cookie("me@example.com")).json == {"faults": []}
 
 
 def test_requests_of_other_sites_are_refused(refusing: FlowerSite) -> None:

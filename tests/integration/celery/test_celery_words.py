@@ -60,6 +60,9 @@ def watching(fleet: CeleryFleet) -> Generator[Watcher]:
     thread.start()
     assert ready.wait(10)
     try:
+        # Kombu subscribes when it first waits, behind the back of whoever asked for it: a word of our own tells.
+        with fleet.app.connection() as connection, fleet.app.events.Dispatcher(connection) as dispatcher:
+            wait_until(lambda: dispatcher.send("watched") or watcher.of("watched"), "events to be heard", interval=0.05)
         yield watcher
     finally:
         ended.set()

@@ -31,9 +31,10 @@ def journal(fleet: CeleryFleet) -> list[tuple[str, str]]:
 def test_a_worker_runs_plugins_asks_them_and_stops_them_in_reverse(fleet: CeleryFleet) -> None:
     """Started in order; one that raises, one that answers rubbish and one that hangs at the end are contained."""
     worker = fleet.worker("a1", env=WITH_PLUGINS)
+    # They start beside the first agents, and hear of what happens from then on.
+    wait_until(lambda: told(fleet, "stuck") == ["plugin.started"], "the last plug-in to start")
     fleet.start("counter", "c")
     fleet.start("plain", "p")
-    wait_until(lambda: told(fleet, "stuck") == ["plugin.started"], "the last plug-in to start")
     for name in GOOD:
         assert told(fleet, name) == ["plugin.started"]
     (failed,) = fleet.manager.events.read("@plugin:raising")

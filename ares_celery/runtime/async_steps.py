@@ -160,8 +160,9 @@ class AsyncSteps(Steps):
         named = structs.replace(event, id=op)
         last: Recorded | None = None
 
-        async def write(seen: Version) -> tuple[Event, ...]:
+        async def write(_: Version) -> tuple[Event, ...]:
             nonlocal last
+            seen = self._incarnation.newest_version
             last = await store.record_step(
                 agent_id, fence, opening_id, record, op=op, expected=seen, event=named, begun=begun
             )

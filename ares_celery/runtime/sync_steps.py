@@ -166,8 +166,9 @@ class SyncSteps(SharedSteps):
         named = structs.replace(event, id=op)
         last: Recorded | None = None
 
-        def write(seen: Version) -> tuple[Event, ...]:
+        def write(_: Version) -> tuple[Event, ...]:
             nonlocal last
+            seen = self._incarnation.newest_version
             last = store.record_step(
                 agent_id, fence, opening_id, record, op=op, expected=seen, event=named, begun=begun
             )

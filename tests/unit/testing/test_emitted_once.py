@@ -153,3 +153,43 @@ def test_another_type_of_event_under_a_recorded_id_is_a_changed_step() -> None:
         harness.restart(Later)
         refused = harness.run_until("step.refused")
         assert (refused.payload["recorded"], refused.payload["step"]) == ("emit:refunded", "told")
+
+
+class Rounds(Base):
+    """Works in executions, whose ends are told by events that nothing applies."""
+
+    async def start(self, ctx: AgentContext) -> None:
+        for number in range(3):
+            async with ctx.execution(f"round-{number}"):
+                await ctx.step("work", len, "x")
+                await ctx.emit("refunded", {"amount": 1}, step="told")
+
+
+class PlainRounds(Base):
+    """The same on a thread."""
+
+    def start(self, ctx: SyncAgentContext) -> None:
+        for number in range(3):
+            with ctx.execution(f"round-{number}"):
+                ctx.step("work", len, "x")
+                ctx.emit("refunded", {"amount": 1}, step="told")
+
+
+@pytest.mark.parametrize("rounds", [Rounds, PlainRounds])
+def test_the_event_shows_the_newest_version_that_is_known(rounds: type[Base], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only those that the agent has applied: a store that came back older is to be noticed."""
+    shown: list[tuple[int, int]] = []
+    whole = RedisStore.record_step
+
+    def look(self: RedisStore, agent_id: Any, *args: Any, **named: Any) -> Any:
+        if named.get("event") is not None:
+            shown.append((int(named["expected"]), int(self.events.stream_version(agent_id))))
+        return whole(self, agent_id, *args, **named)
+
+    monkeypatch.setattr(RedisStore, "record_step", look)
+    with AgentHarness(rounds) as harness:
+        harness.run_until("refunded", count=3)
+        harness.advance(1)
+        assert harness.agent.total == 3
+    assert len(shown) == 3
+    assert [expected for expected, _ in shown] == [stored for _, stored in shown]

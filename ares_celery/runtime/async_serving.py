@@ -116,7 +116,7 @@ class AsyncServing:
         """Begins to answer when messages may wait."""
         if self.is_busy:
             self._news.set()
-        elif self._incarnation.inbox_hint:
+        elif self._incarnation.inbox_hint or self._hinted:
             self.task = asyncio.get_running_loop().create_task(self._serve())
 
     def take_hint(self, hint: InboxMessage | str) -> None:
@@ -128,7 +128,8 @@ class AsyncServing:
         is_next = not self.is_busy and not self._incarnation.inbox_hint and is_later(hint.entry, self._seen)
         if is_next and self._type.concurrency == 1:
             self._hinted.append(hint)
-        self._incarnation.inbox_hint = True
+        else:
+            self._incarnation.inbox_hint = True
         self._begun.hinted(hint.entry)
         self.look()
 
@@ -150,11 +151,12 @@ class AsyncServing:
     async def _serve(self) -> None:
         """Answers what waits in the inbox; runs only while there is something."""
         try:
-            while self._incarnation.inbox_hint and self._may_serve():
-                self._incarnation.inbox_hint = False
+            while (self._hinted or self._incarnation.inbox_hint) and self._may_serve():
                 if self._hinted:
+                    # Whatever came behind it says so by the flag, at any time and from any thread.
                     await self._answer(self._hinted.popleft())
                 else:
+                    self._incarnation.inbox_hint = False
                     await self._serve_all()
         except (FencedError, FencedSignal):
             self._incarnation.ask("fenced")

@@ -411,10 +411,12 @@ def test_loops_in_several_threads_share_one_object(redis_server: RedisServer) ->
     threads = [threading.Thread(target=asyncio.run, args=(wait(),)) for _ in range(4)]
     for thread in threads:
         thread.start()
-    waiting.wait()
-    asyncio.run(_stop_and_close(manager))
-    for thread in threads:
-        thread.join(20)
+    try:
+        waiting.wait()
+    finally:
+        asyncio.run(_stop_and_close(manager))
+        for thread in threads:
+            thread.join(20)
     assert sorted(type(one).__name__ for one in ended) == ["EventStoreClosedError"] * 4 + ["list"] * 4
 
 

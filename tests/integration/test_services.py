@@ -343,7 +343,8 @@ def test_a_manager_owns_its_connections_to_the_broker(redis_server: RedisServer,
     assert not _sockets() - before
     assert len(pools.producers) == shared
     running.start_agent(AgentSpec(id="three", type="ticker"))
-    assert _sockets() == before
+    # What tests before this one left behind may go at any time.
+    assert not _sockets() - before
 
 
 def test_thirty_two_threads_share_one_manager(running: Manager) -> None:

@@ -268,7 +268,7 @@ def test_a_spent_budget_is_refused_before_the_call(kind: Callable[..., Any], pro
     with AgentHarness(kind, spec={"budget": {"tokens": 100}}) as harness:
         provider.harness = harness
         assert harness.ask({"limited": True, "tokens": 100}) == 200
-        with pytest.raises(AgentFailedError, match="the tokens of agent 'a' are used up"):
+        with pytest.raises(AgentParkedError, match="the tokens of agent 'a' are used up"):
             harness.ask({"limited": False})
         assert len(provider.asked) == 1
         assert harness.info.state == "parked"

@@ -59,6 +59,9 @@ class Faults:
         self.asked.append((fault_id, op))
         return FaultUse(self.hits.pop(0))
 
+    def note_degraded(self, agent_id: AgentId, fence: str, text: str) -> None:
+        raise AssertionError(f"no fault here takes anything away from {agent_id}")
+
 
 def felt(clock: ManualClock, *faults: Fault) -> ActiveFaults:
     """They are active."""

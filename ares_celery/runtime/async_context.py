@@ -20,6 +20,7 @@ from ares_celery.errors import (
     AresError,
     FencedError,
     FencedSignal,
+    MemoryCorruptedError,
     MessageIdReusedError,
     StopSignal,
     StoreUnavailableError,
@@ -34,6 +35,7 @@ from ares_celery.runtime.awaited import awaited
 from ares_celery.runtime.budgets import AsyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.fault_points import AsyncFaultPoints
+from ares_celery.runtime.faults import StateLostSignal
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.limits import AsyncLimit
 from ares_celery.runtime.llm_access import AsyncModels
@@ -382,6 +384,9 @@ class AsyncContext(AsyncWaiting):
             except FencedError as error:
                 self._incarnation.ask("fenced")
                 raise FencedSignal from error
+            except MemoryCorruptedError as error:
+                # The store knows before this process does.
+                raise StateLostSignal(error) from None
             except VersionConflictError as error:
                 if not _rolled_back(error):
                     raise

@@ -93,6 +93,11 @@ class _Points:
         found = () if faults is None else faults.all(FaultKind.MCP)
         return [fault for fault in found if fault.server in ("", server)]
 
+    def _models(self) -> tuple[Fault, ...]:
+        """The faults of its calls of models, the oldest first: one that spares a call leaves it to the next."""
+        faults = self._incarnation.faults
+        return () if faults is None else faults.all(FaultKind.LLM)
+
 
 def _shorter(limit: float | None, fault: Fault) -> float:
     return fault.timeout if limit is None else min(limit, fault.timeout)
@@ -166,8 +171,10 @@ class AsyncFaultPoints(_Points):
         if self._incarnation.faults is None:
             return None
         await self.reach()
-        fault = self._felt(FaultKind.LLM)
-        return fault if fault is not None and await self._hits(fault) else None
+        for fault in self._models():
+            if await self._hits(fault):
+                return fault
+        return None
 
     async def reach(self) -> None:
         """In front of whatever leaves the agent: waits while cut off, dies of a corrupt memory. Raises as above."""
@@ -237,8 +244,10 @@ class SyncFaultPoints(_Points):
         if self._incarnation.faults is None:
             return None
         self.reach()
-        fault = self._felt(FaultKind.LLM)
-        return fault if fault is not None and self._hits(fault) else None
+        for fault in self._models():
+            if self._hits(fault):
+                return fault
+        return None
 
     def reach(self) -> None:
         """See :meth:`AsyncFaultPoints.reach`."""

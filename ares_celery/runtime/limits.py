@@ -46,11 +46,17 @@ class HeldPlaces:
             if not places:
                 self._held.pop(place.limit.name, None)
 
+    @property
+    def holds_any(self) -> bool:
+        """There is something to be kept."""
+        with self._lock:
+            return bool(self._held)
+
     def keep(self, store: LimitStore) -> None:
         """Tells the store that they are still held. A store that does not answer is asked again with the next beat."""
         with self._lock:
             held = {
-                name: [member for member, place in places.items() if not place.is_over]
+                name: [member for member, place in places.items() if place.is_kept]
                 for name, places in self._held.items()
             }
         for name, members in held.items():
@@ -84,6 +90,11 @@ class _Holder(Protocol):
     @property
     def fenced(self) -> bool:
         """It is over."""
+        ...
+
+    @property
+    def is_cut_off(self) -> bool:
+        """A fault keeps it from its store."""
         ...
 
     def next_op(self) -> str:
@@ -137,9 +148,9 @@ class _Place:
         self._calls = 0
 
     @property
-    def is_over(self) -> bool:
-        """Its holder is fenced: whatever of it still runs, the place is for others."""
-        return self._holder.fenced
+    def is_kept(self) -> bool:
+        """Its holder lives, as far as others can know: one that is over, or cut off, leaves the place to others."""
+        return not (self._holder.fenced or self._holder.is_cut_off)
 
     def next_ask(self) -> tuple[str, LimitAsk]:
         """How the next call asks. The first came with the place, so it only looks whether the limit is still open."""

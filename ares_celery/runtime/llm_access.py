@@ -41,6 +41,12 @@ class _Models:
         """The incarnation is over."""
         return self._incarnation.fenced
 
+    @property
+    def is_cut_off(self) -> bool:
+        """A partition keeps it from the store, as its lease is not renewed either."""
+        faults = self._incarnation.faults
+        return faults is not None and faults.is_cut_off
+
 
 class SyncModels(_Models):
     """For plain agents.

@@ -18,6 +18,7 @@ from ares_celery.errors import (
     AgentSignal,
     FencedError,
     FencedSignal,
+    MemoryCorruptedError,
     MessageIdReusedError,
     StopSignal,
     StoreUnavailableError,
@@ -29,6 +30,7 @@ from ares_celery.model.event import Event, NewEvent, ReadOptions
 from ares_celery.runtime.budgets import SyncMeter
 from ares_celery.runtime.context import OUTAGE_PAUSE
 from ares_celery.runtime.fault_points import SyncFaultPoints
+from ares_celery.runtime.faults import StateLostSignal
 from ares_celery.runtime.incarnation import Incarnation
 from ares_celery.runtime.limits import SyncLimit
 from ares_celery.runtime.llm_access import SyncModels
@@ -393,6 +395,9 @@ class SyncContext(SyncWaiting):
             except FencedError as error:
                 self._incarnation.ask("fenced")
                 raise FencedSignal from error
+            except MemoryCorruptedError as error:
+                # The store knows before this process does.
+                raise StateLostSignal(error) from None
             except VersionConflictError as error:
                 if not error.fields.get("rolled_back"):
                     raise

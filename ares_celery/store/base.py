@@ -226,6 +226,8 @@ class IncarnationStore(HostMailbox, StepStore, BudgetStore, LimitStore, Interrup
     ) -> None:
         """Stores a snapshot, drops the oldest beyond ``snapshots_kept``. Raises FencedError, SnapshotTooLargeError.
 
+        Nothing covers the damage that recovery is to find: MemoryCorruptedError while such a fault is active.
+
         Args:
             agent_id: Whose state.
             fence: Demanded to be equal to the record's.
@@ -237,7 +239,7 @@ class IncarnationStore(HostMailbox, StepStore, BudgetStore, LimitStore, Interrup
         ...
 
     def note_state(self, agent_id: AgentId, fence: str, *, origin: str, schema: int, saved: str = "") -> None:
-        """Notes what a state is that is saved elsewhere. Raises FencedError.
+        """Notes what a state is that is saved elsewhere. Raises FencedError, MemoryCorruptedError if about to be saved.
 
         Args:
             agent_id: Whose state.

@@ -38,6 +38,7 @@ from ares_celery.runtime.worker_hooks import StateSources
 from ares_celery.store.base import Store
 from ares_celery.store.redis.store import RedisStore
 from ares_celery.supervision.sweep import Sweeper
+from ares_celery.testing.beats import Beats
 from ares_celery.testing.bystanders import Bystanders
 from ares_celery.testing.clock import ManualClock
 from ares_celery.testing.disturbances import Disturbances
@@ -122,6 +123,7 @@ class Bench:
         self.process: AgentProcess | None = None
         self._processes: list[AgentProcess] = []
         self.disturbances = Disturbances(self)
+        self._due = (self.disturbances, Beats(self))
         self.numbers = itertools.count(1)
         self.store.set_runtime(RuntimeState.RUNNING, only_from=[RuntimeState.NEW], reason="", actor=ACTOR)
 
@@ -193,20 +195,27 @@ class Bench:
                     self.clock.move_to(until)
                 return False
             agent_at, others_at = process.stage.next_at, self._bystanders.next_at
-            next_at = min(agent_at, others_at, self.disturbances.next_at)
+            next_at = min(agent_at, others_at, *(one.next_at for one in self._due))
             if next_at > until:
                 self.clock.move_to(until)
                 return bool(condition is not None and condition())
             turns, in_no_time = turns + 1, in_no_time + 1 if next_at <= self.clock.monotonic() else 0
             self._demand_rest(in_no_time, process)
             self.clock.move_to(next_at)
-            if self.disturbances.next_at <= next_at:
-                self.disturbances.meet()
+            if self._meet(next_at):
                 process = self.process
                 continue
             if agent_at <= others_at:
                 self.give_turn(process)
             self._bystanders.settle(self.patience)
+
+    def _meet(self, moment: float) -> bool:
+        """Lets happen what is due by then, and is neither the agent's nor its neighbours'."""
+        for one in self._due:
+            if one.next_at <= moment:
+                one.meet()
+                return True
+        return False
 
     def _wake(self, until: float) -> bool:
         """Brings on an agent that waits without its slot, when what it waits for is there by then; moves the clock."""

@@ -202,6 +202,15 @@ class _SteppedHost(ProcessHost):
         return any(one.faults is not None and one.faults.is_cut_off for one in hosted)
 
     @property
+    def holds_places(self) -> bool:
+        """Its agent holds places in limits."""
+        return self._shared.places.holds_any
+
+    def keep_places(self) -> None:
+        """What a heartbeat does about them."""
+        self._shared.places.keep(self._store)
+
+    @property
     def own_loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop, once an async agent has come."""
         return self._loop.loop if self._loop is not None else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from ares_celery.errors import AgentNotFoundError, SessionNotFoundError
+from ares_celery.errors import AgentNotFoundError, MemoryCorruptedError, SessionNotFoundError
 from ares_celery.model.snapshot import Snapshot, type_digest
 from ares_celery.store.base import DamagedSnapshot
 from ares_celery.store.redis.call import Call
@@ -49,8 +49,22 @@ def save_snapshot(
     return Call(
         lambda reply: _parse_fenced("save_snapshot", agent_id, fence or "", reply),
         script="save_snapshot",
-        keys=(keys.agent(agent_id), keys.snapshots(agent_id)),
-        args=(int(fence is not None), fence or "", state.head, blob, kept, state.origin[:_TYPE], state.schema),
+        keys=(
+            keys.agent(agent_id),
+            keys.snapshots(agent_id),
+            keys.faults(agent_id),
+            keys.deadlines(keys.shard_of(agent_id)),
+        ),
+        args=(
+            int(fence is not None),
+            fence or "",
+            state.head,
+            blob,
+            kept,
+            state.origin[:_TYPE],
+            state.schema,
+            agent_id,
+        ),
     )
 
 
@@ -59,8 +73,8 @@ def note_state(keys: Keys, *, agent_id: str, fence: str, origin: str, schema: in
     return Call(
         lambda reply: _parse_fenced("note_state", agent_id, fence, reply),
         script="note_state",
-        keys=(keys.agent(agent_id),),
-        args=(fence, origin[:_TYPE], schema, saved),
+        keys=(keys.agent(agent_id), keys.faults(agent_id), keys.deadlines(keys.shard_of(agent_id))),
+        args=(fence, origin[:_TYPE], schema, saved, agent_id),
     )
 
 
@@ -80,6 +94,8 @@ def _parse_fenced(script: str, agent_id: str, fence: str, reply: Sequence[Any]) 
             return
         case [b"fenced"]:
             raise fenced(agent_id, fence)
+        case [b"corrupt", bytes(fault)]:
+            raise MemoryCorruptedError(agent_id=agent_id, fault=fault.decode())
         case _:
             raise unknown_reply(script, reply)
 

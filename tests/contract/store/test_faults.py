@@ -18,6 +18,7 @@ from ares_celery.errors import (
     AgentNotRunningError,
     ChaosDisabledError,
     FaultLimitError,
+    MemoryCorruptedError,
     OperationIdReusedError,
     StoreUnavailableError,
 )
@@ -564,6 +565,7 @@ def test_the_seed_decides_how_a_snapshot_is_damaged(store: RedisStore) -> None:
         whole = raw_snapshot(store)
         inject(store, FaultKind.MEMORY, seed=seed)
         damaged = raw_snapshot(store)
+        heal(store)
         first = next((at for at in range(len(damaged)) if damaged[at] != whole[at]), len(damaged))
         assert first >= whole.index(b"{")
         assert damaged[first + 1 :] in (b"", whole[first + 1 :])
@@ -599,6 +601,52 @@ def test_a_corrupt_memory_is_over_with_its_incarnation(store: RedisStore, raw: r
     assert sweep(store) == [True]
     assert told(store)[-1] == ("fault.ended", "time")
     assert record_of(store).faults == 1
+
+
+def test_no_snapshot_of_a_corrupt_memory_is_stored(store: RedisStore, raw: redis.Redis) -> None:
+    """It would cover the damage, and hold what is not to be trusted; until the fault is over."""
+    fence = run(store)
+    version = record_of(store).version
+    save(store, fence, version, 1)
+    fault = inject(store, FaultKind.MEMORY)
+    damaged = raw_snapshot(store)
+    for newer in (version, act_tick(store, fence, version)):
+        with pytest.raises(MemoryCorruptedError) as refused:
+            save(store, fence, newer, 2)
+        assert (refused.value.fields["agent_id"], refused.value.fields["fault"]) == (AGENT, fault.id)
+    assert [raw_snapshot(store), len(store.stored_snapshots(AGENT))] == [damaged, 1]
+    assert [one.id for one in heal(store, fault.id)] == [fault.id]
+    save(store, fence, record_of(store).version, 3)
+    corrupt = inject(store, FaultKind.MEMORY)
+    expire(store, raw, corrupt)
+    save(store, fence, record_of(store).version, 4)
+    inject(store, FaultKind.PARTITION)
+    inject(store, FaultKind.MCP)
+    save(store, fence, record_of(store).version, 5)
+    newest = store.stored_snapshots(AGENT)[0]
+    assert isinstance(newest, Snapshot)
+    assert newest.state == {"n": 5}
+
+
+def save(store: RedisStore, fence: str, version: Any, number: int) -> None:
+    """As an incarnation does."""
+    store.save_snapshot(AGENT, fence, {"n": number}, version=version, schema=1)
+
+
+def test_no_state_of_a_corrupt_memory_goes_to_a_store_of_the_users_own(store: RedisStore, raw: redis.Redis) -> None:
+    """It is refused before that store is asked; what is safe there already, taken before the fault, is noted."""
+    fence = run(store)
+    store.note_state(AGENT, fence, origin="o", schema=1)
+    fault = inject(store, FaultKind.MEMORY)
+    with pytest.raises(MemoryCorruptedError) as refused:
+        store.note_state(AGENT, fence, origin="o", schema=2)
+    assert (refused.value.fields["agent_id"], refused.value.fields["fault"]) == (AGENT, fault.id)
+    assert record_of(store).state_schema == 1
+    store.note_state(AGENT, fence, origin="o", schema=2, saved="3|7")
+    assert (record_of(store).state_schema, record_of(store).state_saved) == (2, "3|7")
+    expire(store, raw, fault)
+    store.note_state(AGENT, fence, origin="o", schema=3)
+    assert record_of(store).state_schema == 3
 
 
 # -- when they are allowed --------------------------------------------------------------------------------------------

@@ -308,3 +308,16 @@ def test_whoever_is_told_of_faults_is_told_of_their_end_too() -> None:
     one.disturb(felt(ManualClock(), fault(FaultKind.SLOW, delay=1)))
     one.disturb(None)
     assert told == [True, False]
+
+
+def test_a_model_fault_that_spares_a_call_leaves_it_to_the_next() -> None:
+    """The oldest is asked first; one that affects the call is the only one that is asked, and counted."""
+    both = Points(
+        fault(FaultKind.LLM, "a", probability=0.1, error_type="rate_limit"),
+        fault(FaultKind.LLM, "b", count=3, error_type="timeout"),
+        fault(FaultKind.LLM, "c", error_type="auth"),
+    )
+    both.store.hits = [True, False, True, False, False]
+    met = [found.id for found in (both.points.take() for _ in range(3)) if found is not None]
+    assert met == ["a", "b", "c"]
+    assert [fault_id for fault_id, _ in both.store.asked] == ["a", "a", "b", "a", "b"]

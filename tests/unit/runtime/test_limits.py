@@ -75,7 +75,7 @@ class Waits:
     """The context of a plain agent."""
 
     def __init__(self) -> None:
-        self.fenced = False
+        self.fenced = self.is_cut_off = False
         self.ops = 0
         self.waited: list[float] = []
         self.stops = False
@@ -97,7 +97,7 @@ class AsyncWaits:
     """The context of an async one."""
 
     def __init__(self) -> None:
-        self.fenced = False
+        self.fenced = self.is_cut_off = False
         self.next_op = Waits().next_op
 
     async def persist(self, call: Callable[[], Awaitable[T]], /) -> T:
@@ -208,10 +208,15 @@ def test_what_a_block_leaves_running_has_no_place_any_more() -> None:
     assert left_over.run(held_place) is None
 
 
-def test_places_of_one_that_is_over_are_not_kept() -> None:
+def test_places_of_one_that_is_over_or_cut_off_are_not_kept() -> None:
     """Whatever of its code still runs."""
     world = World()
     with world.limit:
+        assert world.keep() == [("model", ["t:1"])]
+        world.waits.is_cut_off = True
+        assert world.keep() == []
+        world.waits.is_cut_off = False
+        assert world.keep() == [("model", ["t:1"])]
         world.waits.fenced = True
         assert world.keep() == []
     assert world.store.left == ["t:1"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import pytest
+from typing_extensions import override
 
 from ares_celery import (
     AgentContext,
@@ -19,6 +20,7 @@ from ares_celery import (
     mcp_server,
     tool,
 )
+from ares_celery.model.fault import FaultKind, Injection
 from ares_celery.runtime.outcome import Noop
 from ares_celery.testing import AgentHarness
 
@@ -307,6 +309,75 @@ def test_a_corrupt_memory_ends_the_instance_and_its_events_bring_it_back(kind: t
         (died,) = [event.payload["reason"] for event in one.all_events if event.type == "agent.stopped"]
         assert died.startswith("MemoryCorruptedError: ")
         assert one.ask("count") == 6, "the fault was on the incarnation that has died of it"
+
+
+class Injects(Keeps):
+    """A fault comes while its state is taken, of which its process does not know yet."""
+
+    due: ClassVar[list[Callable[[], object]]] = []
+
+    @override
+    def snapshot(self) -> dict[str, Any]:
+        """All of it."""
+        while Injects.due:
+            Injects.due.pop()()
+        return super().snapshot()
+
+
+class InjectsDoer(Injects, Doer):
+    """Awaited."""
+
+
+class InjectsPlainDoer(Injects, PlainDoer):
+    """Plain."""
+
+
+@pytest.mark.parametrize("kind", [InjectsDoer, InjectsPlainDoer], ids=["async", "plain"])
+@pytest.mark.parametrize("ends", [False, True], ids=["asked", "at its end"])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["namespace", "own store"])
+def test_a_snapshot_that_is_under_way_when_the_memory_is_corrupted_is_not_stored(
+    kind: type[Any], *, ends: bool, elsewhere: bool
+) -> None:
+    """The store refuses it before the process has heard of the fault, and the instance dies of that: a crash."""
+    own = Shelf()
+    with AgentHarness(kind, snapshot_store=own if elsewhere else None) as one:
+        assert [one.ask("count") for _ in range(2)] == [1, 2]
+        assert one.ask("snapshot") is True
+        assert one.ask("count") == 3
+        before = dict(own.states)
+        injection = Injection.of("a", FaultKind.MEMORY, seed=3)
+        Injects.due.append(lambda: one._bench.store.inject(injection, allowed=True, op="f", reason="", actor=""))
+        if ends:
+            one.stop()
+        else:
+            with pytest.raises(AgentFailedError, match=r"MemoryCorruptedError: the memory of agent 'a' .*fault f"):
+                one.ask("snapshot")
+        assert one.snapshots == []
+        assert own.states == before
+        one.restart()
+        assert one.agent.counted == 3, "nothing that was acknowledged is lost"
+        kinds = [event.type for event in one.all_events]
+        assert kinds.count("snapshot.damaged") == (0 if elsewhere else 1)
+        assert one.ask("snapshot") is True, "the next incarnation's memory is whole"
+
+
+class Shelf:
+    """A snapshot store of a user's own."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, Mapping[str, Any]] = {}
+
+    def save(self, agent_id: str, state: Mapping[str, Any]) -> None:
+        """Keeps the newest."""
+        self.states[agent_id] = dict(state)
+
+    def load(self, agent_id: str) -> Mapping[str, Any] | None:
+        """The newest."""
+        return self.states.get(agent_id)
+
+    def delete(self, agent_id: str) -> None:
+        """Forgets it."""
+        self.states.pop(agent_id, None)
 
 
 @COLOURS

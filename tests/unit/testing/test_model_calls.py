@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from ares_celery import AgentContext, AgentFailedError, AgentParkedError, SyncAgentContext
+from ares_celery.model.fault import Draw
+from ares_celery.model.limits import FleetLimit
 from ares_celery.testing import AgentHarness
 
 LIBRARY = next((name for name in ("httpx2", "httpx") if importlib.util.find_spec(name)), "")
@@ -67,6 +69,78 @@ def test_what_an_agent_says_of_a_limit_is_checked_before_anything_is_waited_for(
     with AgentHarness(Caller, config={"limit": {"rate": "lots"}}) as harness, pytest.raises(AgentFailedError) as caught:
         harness.ask({"calls": 1})
     assert "write how many and in which time" in str(caught.value)
+
+
+class Holder:
+    """Holds the only place for as long as a message says."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process(self, ctx: AgentContext, message: float) -> None:
+        """Tells when it has the place, and when it has had it."""
+        async with ctx.limit("model", concurrency=1):
+            await ctx.emit("has it")
+            await ctx.sleep(message)
+            await ctx.emit("had it")
+
+
+class PlainHolder:
+    """The same, plain."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def process(self, ctx: SyncAgentContext, message: float) -> None:
+        """As above."""
+        with ctx.limit("model", concurrency=1):
+            ctx.emit("has it")
+            ctx.sleep(message)
+            ctx.emit("had it")
+
+
+HOLDERS = pytest.mark.parametrize("kind", [Holder, PlainHolder])
+MODEL = FleetLimit("model", concurrency=1)
+
+
+@HOLDERS
+def test_a_place_is_kept_for_as_long_as_it_is_held(kind: Callable[..., Any]) -> None:
+    """As by a fleet's heartbeats, although a lease of simulated time is over again and again; then it is free."""
+    with AgentHarness(kind, settings={"lease_ttl": "8s"}) as harness:
+        harness.send(3_600)
+        harness.run_until("has it")
+        for _ in range(3):
+            harness.advance("19m")
+            assert not harness._bench.store.enter_limit(MODEL, "other", "place").admitted
+            harness._bench.store.leave_limit("model", "other")
+        harness.run_until("had it", timeout="4m")
+        harness.advance(1)
+        assert harness._bench.store.enter_limit(MODEL, "other", "place").admitted
+
+
+@HOLDERS
+@pytest.mark.parametrize("end", ["crash", "partition"])
+def test_a_place_of_whoever_has_died_or_is_cut_off_is_free_when_its_lease_has_run_out(
+    kind: Callable[..., Any], end: str
+) -> None:
+    """No heartbeat keeps it any longer."""
+    with AgentHarness(kind, settings={"lease_ttl": "8s", "heartbeat_interval": "2s"}) as harness:
+        harness.send(3_600)
+        harness.run_until("has it")
+        harness.advance(60)
+        if end == "crash":
+            harness.crash()
+        else:
+            harness.inject("partition")
+        store = harness._bench.store
+        harness.advance(5.5)
+        assert not store.enter_limit(MODEL, "other", "place").admitted
+        store.leave_limit("model", "other")
+        if end == "partition":
+            harness.run_until("has it", count=2, timeout=10)
+        else:
+            harness.advance(3)
+            assert store.enter_limit(MODEL, "other", "place").admitted
 
 
 class Waiter:
@@ -241,6 +315,27 @@ def test_a_failure_on_purpose_is_met_by_the_next_call(kind: Callable[..., Any], 
         began = harness.now
         assert harness.ask({"limited": True}) == 200
         assert 14 <= provider.asked[-1] - began <= 19.2
+
+
+@needs_http
+@COLOURS
+def test_two_failures_at_once_are_drawn_one_after_the_other(kind: Callable[..., Any], provider: Provider) -> None:
+    """What the first spares the second may meet, each by its own seed: so many, and no others."""
+    first, second = Draw.hits(5, 0.2), Draw.hits(6, 0.2)
+    expected = [429 if next(first) else 401 if next(second) else 200 for _ in range(60)]
+    assert (expected.count(429), expected.count(401), expected.count(200)) == (11, 12, 37)
+    with AgentHarness(kind) as harness:
+        provider.harness = harness
+        harness.inject("llm", error_type="rate_limit", seed=5, probability=0.2)
+        harness.inject("llm", error_type="auth", seed=6, probability=0.2)
+        assert [harness.ask({"limited": False}) for _ in range(60)] == expected
+        assert len(provider.asked) == 37, "what is failed is not sent"
+        assert [fault.used for fault in harness.faults] == [11, 12]
+        harness.heal()
+        harness.inject("llm", error_type="rate_limit", count=2)
+        harness.inject("llm", error_type="auth", count=3)
+        statuses = [harness.ask({"limited": False}) for _ in range(7)]
+        assert statuses == [429, 429, 401, 401, 401, 200, 200]
 
 
 @needs_http

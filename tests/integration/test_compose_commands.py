@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -137,10 +138,12 @@ def is_healthy(init: Process, note: Path) -> bool:
     return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
-def status_of(port: int, path: str, login: str | None = None, method: str = "GET") -> int:
+def status_of(
+    port: int, path: str, login: str | None = None, method: str = "GET", *, host: str = "127.0.0.1"
+) -> int:
     """Return the status of a page of Flower; 0 while nobody listens."""
     headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
-    with closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+    with closing(HTTPConnection(host, port, timeout=5)) as connection:
         try:
             connection.request(method, path, headers=headers)
         except ConnectionError:
@@ -208,13 +211,14 @@ def test_a_command_runs_and_ends_in_order(
 
 
 def test_flower_lets_in_who_has_the_login(start: Callable[..., Process]) -> None:
-    """Without the login, or with another, 401; with it the pages; ends with exit code 0."""
+    """Without the login, or with another, 401; with it the pages and the arena's routes; ends with exit code 0."""
     port = free_port()
     process = start("flower", {"FLOWER_PORT": str(port), "FLOWER_ADDRESS": "127.0.0.1"})
     # The one page that needs no login: the container's health check asks for it.
     wait_for(process, lambda: status_of(port, "/healthcheck") == 200, "flower to answer")
 
-    for path in ("/workers", "/tasks", "/broker", "/api/workers", "/api/tasks"):
+    ours = [f"/api/ares/{path}" for path in ("arena/stats", "arena/scenarios", "chaos/faults")]
+    for path in ("/workers", "/tasks", "/broker", "/api/workers", "/api/tasks", *ours):
         assert status_of(port, path) == 401, path
         assert status_of(port, path, "operator:guessed") == 401, path
         assert status_of(port, path, LOGIN) == 200, path
@@ -223,16 +227,21 @@ def test_flower_lets_in_who_has_the_login(start: Callable[..., Process]) -> None
     assert LOGIN.split(":")[1] not in process.log()
 
 
-@pytest.mark.parametrize(("read_only", "answer"), [(None, 403), ("false", 404)])
+@pytest.mark.parametrize(("read_only", "answer", "healed"), [(None, 403, 403), ("false", 404, 200)])
 def test_flower_changes_nothing_unless_it_is_told_so(
-    read_only: str | None, answer: int, start: Callable[..., Process]
+    read_only: str | None, answer: int, healed: int, start: Callable[..., Process]
 ) -> None:
-    """Read-only is the default, with the login too; with `false` in .env a worker is looked for, to be shut down."""
+    """Read-only is the default, with the login too; with `false` in .env a worker is looked for, and agents healed."""
     port = free_port()
-    extra = {"FLOWER_PORT": str(port), "FLOWER_ADDRESS": "127.0.0.1"}
+    # The address that compose.yaml gives is heeded: another one in its place is the only one that answers.
+    extra = {"FLOWER_PORT": str(port), "FLOWER_ADDRESS": "127.0.0.2"}
     process = start("flower", extra if read_only is None else {**extra, "FLOWER_READ_ONLY": read_only})
-    wait_for(process, lambda: status_of(port, "/healthcheck") == 200, "flower to answer")
-    assert status_of(port, "/api/worker/shutdown/celery@anywhere", LOGIN, "POST") == answer
+    ask = partial(status_of, port, host="127.0.0.2")
+    wait_for(process, lambda: ask("/healthcheck") == 200, "flower to answer")
+    assert status_of(port, "/healthcheck") == 0
+    assert ask("/api/worker/shutdown/celery@anywhere", LOGIN, "POST") == answer
+    assert ask("/api/ares/chaos/heal", None, "POST") == 401
+    assert ask("/api/ares/chaos/heal", LOGIN, "POST") == healed
 
 
 def test_the_health_check_tells_a_frozen_worker_from_a_working_one(

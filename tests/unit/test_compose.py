@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from datetime import timedelta
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ our_services = pytest.mark.parametrize("service", OURS.values(), ids=OURS)
 def options_of(service: Service) -> dict[str, Any]:
     """Parse the command as Celery will, and return its options by name; what Celery would refuse fails here."""
     program, *app, subcommand = service["command"][:4]
-    assert [program, *app] == ["celery", "-A", "workers.app"]
+    # Ours hands its options to Celery's command.
+    assert [program, *app] == ["ares" if subcommand == "flower" else "celery", "-A", "workers.app"]
     command = COMMANDS[subcommand]
     options, rest, _ = command.make_parser(click.Context(command)).parse_args(list(service["command"][4:]))
     assert rest == []
@@ -113,8 +115,7 @@ def test_all_services_mean_the_same_namespace_with_the_same_settings() -> None:
     """Whoever comes first makes the namespace; it must not matter who that is."""
     settings = {str(ProcessSettings.from_env(compose_file.environment(service, DOT_ENV))) for service in OURS.values()}
     assert len(settings) == 1
-    writers = [service for name, service in OURS.items() if name != "flower"]
-    assert {str(config_of(service)) for service in writers} == {str(config_of(OURS["agents"]))}
+    assert len({str(config_of(service)) for service in OURS.values()}) == 1
 
 
 def test_the_workers_take_every_queue_of_the_namespace_once() -> None:
@@ -137,9 +138,23 @@ def test_the_commands_are_those_of_the_contract() -> None:
         "agents": "celery -A workers.app worker -Q ares.agents -P threads -c 200",
         "supervision": "celery -A workers.app worker -Q ares.supervision,ares.control",
         "beat": "celery -A workers.app beat",
-        "flower": "celery -A workers.app flower",
+        "flower": "ares -A workers.app flower",
     }
     assert options_of(OURS["agents"]) == {"queues": "ares.agents", "pool": "threads", "concurrency": "200"}
+
+
+def test_faults_are_off() -> None:
+    """No service makes a namespace that allows them, and Flower's routes only look until .env says otherwise."""
+    assert not any(config_of(service).chaos for service in OURS.values())
+    assert compose_file.environment(SERVICES["flower"], DOT_ENV)["FLOWER_READ_ONLY"] == "true"
+
+
+def test_the_image_has_what_the_commands_need() -> None:
+    """Flower, scenarios and their comparison, clients for language models; each an extra of the package."""
+    (wheel,) = [line.arguments for line in compose_file.instructions() if "/dist/*.whl" in line.arguments]
+    (extras,) = re.findall(r"whl\)\[([\w,]+)\]", wheel)
+    assert set(extras.split(",")) == {"arena", "flower", "llm"}
+    assert set(extras.split(",")) <= set(metadata("ares-celery").get_all("Provides-Extra", []))
 
 
 def test_the_image_alone_hosts_agents() -> None:
@@ -197,6 +212,9 @@ def test_nothing_is_open_to_other_machines() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert list(published) == ["flower"]
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+    # Inside of its container it is to be reached from without; `ares flower` alone keeps to the loopback.
+    assert SERVICES["flower"]["environment"]["FLOWER_ADDRESS"] == "0.0.0.0"  # noqa: S104 - the container's
+    assert SERVICES["flower"]["ports"] == ["127.0.0.1:5555:5555"]
     content = compose_file.load()
     assert SERVICES["redis"]["networks"] == ["store"]
     assert content["networks"]["store"] == {"internal": True}

@@ -138,9 +138,7 @@ def is_healthy(init: Process, note: Path) -> bool:
     return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
-def status_of(
-    port: int, path: str, login: str | None = None, method: str = "GET", *, host: str = "127.0.0.1"
-) -> int:
+def status_of(port: int, path: str, login: str | None = None, method: str = "GET", *, host: str = "127.0.0.1") -> int:
     """Return the status of a page of Flower; 0 while nobody listens."""
     headers = {"Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"} if login else {}
     with closing(HTTPConnection(host, port, timeout=5)) as connection:

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import os
-import socket
 import subprocess
-import sys
 from collections.abc import Mapping
-from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ares_celery import AgentSpec
-from tests.contract.web.flower_site import LOGIN, Client
+from tests.contract.web.flower_process import ARES, CELERY, listens_at, start_flower
+from tests.contract.web.flower_site import Client
 from tests.fleet import Fleet, Process
-from tests.redis_server import free_port
 from tests.wait import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
-ARES = (sys.executable, "-m", "ares_celery.cli.main")
-CELERY = (sys.executable, "-m", "celery")
-
 
 def flower(fleet: Fleet, *command: str, env: Mapping[str, str] | None = None, **where: str) -> tuple[Client, Process]:
-    """Starts a Flower on a port of its own, and waits until it answers."""
-    client = Client(free_port(), **where)
-    options = {"FLOWER_PORT": str(client.port), "FLOWER_BASIC_AUTH": LOGIN}
-    name = f"flower-{client.port}"
-    process = Process(name, list(command), {**fleet.env, **options, **(env or {})}, fleet.folder / f"{name}.log")
-    fleet.processes.append(process)
-
-    def answers() -> bool:
-        assert process.alive, process.log()
-        with closing(socket.socket()) as asked:
-            return asked.connect_ex((client.host, client.port)) == 0
-
-    wait_until(answers, "Flower to answer", timeout=40)
-    return client, process
+    """Starts a Flower beside the fleet, and waits until it answers."""
+    return start_flower(fleet.processes, fleet.folder, *command, env={**fleet.env, **(env or {})}, **where)
 
 
-def listens_at(process: Process, port: int) -> set[str]:
-    """The addresses, in hexadecimal, at which a process listens on a port."""
-    tables = [Path(f"/proc/{process.pid}/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
-    local = [fields[1].split(":") for line in tables[0] + tables[1] if (fields := line.split())[3] == "0A"]
-    return {address for address, number in local if int(number, 16) == port}
+def lasts(fault: Mapping[str, Any]) -> float:
+    """Seconds from its begin to its end."""
+    return (datetime.fromisoformat(fault["until"]) - datetime.fromisoformat(fault["since"])).total_seconds()
+
+
+def slow_by_command(fleet: Fleet, agent_id: str, delay: str, duration: str) -> dict[str, Any]:
+    """The fault that `ares chaos slow` injects."""
+    command = [*ARES, "chaos", "slow", agent_id, delay, "--for", duration, "-o", "json"]
+    done = subprocess.run(command, env=fleet.env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 @pytest.mark.spec(147)
@@ -74,11 +65,13 @@ def test_the_arena_over_http(fleet: Fleet) -> None:
         # An unknown agent is 404.
         assert client.post("/arena/agent/nobody/kill").status == 404
         assert client.post("/arena/agent/nobody/slow", {"delay": 1}).status == 404
-        # Durations are text or numbers, to the command line likewise.
-        told = [client.post("/arena/agent/one/slow", {"delay": one, "duration": "1m30s"}).json for one in ("2s", 2)]
-        assert [one["delay"] for one in told] == [2.0, 2.0]
-        shown = fleet.manager.list_faults("one")
-        assert [(one.delay, (one.until - one.since).total_seconds()) for one in shown] == [(2.0, 90.0)]
+        # Durations are text or numbers, to the server and to the command line.
+        for delay, duration in (("2s", "1m30s"), (2, 90)):
+            told = client.post("/arena/agent/one/slow", {"delay": delay, "duration": duration}).json
+            assert (told["delay"], lasts(told)) == (2.0, 90.0)
+            told = slow_by_command(fleet, "one", str(delay), str(duration))
+            assert (told["delay"], lasts(told)) == (2.0, 90.0)
+        assert [(one.delay, lasts(one.to_json())) for one in fleet.manager.list_faults("one")] == [(2.0, 90.0)]
         assert events.until("fault.injected")["payload"]["kind"] == "slow"
         assert [one["kind"] for one in client.post("/chaos/heal").json["healed"]] == ["slow"]
         # A kill is answered, and the agent comes back.

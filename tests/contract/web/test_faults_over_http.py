@@ -53,8 +53,11 @@ def test_without_a_login_that_is_configured_every_route_is_closed(
     runtime: Runtime, make_site: Callable[..., FlowerSite], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """401 by default, as for Flower's own API; open only where somebody asks for that, and never for other sites."""
-    closed = make_site(basic_auth=[])
-    assert {closed.ask(method, path).status for method, path in EVERY} == {401}
+    for nothing in ([""], []):
+        # The first is what a FLOWER_BASIC_AUTH comes to that is set to nothing.
+        closed = make_site(basic_auth=nothing)
+        for login in ("operator:of-the-test", "", ":"):
+            assert {closed.ask(method, path, login=login).status for method, path in EVERY} == {401}, (nothing, login)
 
     monkeypatch.setenv("FLOWER_UNAUTHENTICATED_API", "true")
     assert closed.get("/chaos/faults", login=None).json == {"faults": []}

@@ -65,7 +65,7 @@ def kill_agent(
     """
     with at_hand() as ring:
         before = _incarnations(ring, [agent_id])
-        killed: Mapping[str, Any] = ring.manager.kill_agent(agent_id, force=force, reason=reason)
+        killed = _kill(ring, agent_id, force=force, reason=reason)
         _await_return(ring, "kill_agent", before, wait)
         return killed
 
@@ -84,10 +84,18 @@ def kill_worker(worker: str, *, wait: Span | None = None, reason: str = "arena")
             raise ActivityFailedError(name="kill_worker", problem=problem)
         log.warning("worker %s is killed, and with it %s", worker, ", ".join(info.id for info in hosted))
         before = _incarnations(ring, [info.id for info in hosted])
-        killed = ring.manager.kill_agent(hosted[0].id, force=True, reason=reason)
+        killed = _kill(ring, hosted[0].id, force=True, reason=reason)
         agents: list[str] = sorted([hosted[0].id, *killed["co_tenants"]])
         _await_return(ring, "kill_worker", {one: before[one] for one in agents if one in before}, wait)
         return {"worker": worker, "pid": killed["pid"], "agents": agents}
+
+
+def _kill(ring: Ring, agent_id: str, *, force: bool, reason: str) -> Mapping[str, Any]:
+    """Kills, and notes who died with the process: what the store says of them is of before until that is noticed."""
+    before: dict[str, int] = {info.id: info.incarnation for info in ring.manager.list_agents()}
+    killed: Mapping[str, Any] = ring.manager.kill_agent(agent_id, force=force, reason=reason)
+    ring.killed.update((one, before[one]) for one in (agent_id, *killed["co_tenants"]) if one in before)
+    return killed
 
 
 def _incarnations(ring: Ring, agent_ids: Sequence[str]) -> dict[str, int]:
@@ -126,8 +134,7 @@ def _kill_role(role: str, *, force: bool, reason: str) -> Mapping[str, Any]:
     with at_hand() as ring:
         for info in ring.manager.list_agents(states=[AgentState.RUNNING]):
             if role in {info.type, info.labels.get("role")}:
-                killed: Mapping[str, Any] = ring.manager.kill_agent(info.id, force=force, reason=reason)
-                return killed
+                return _kill(ring, info.id, force=force, reason=reason)
     raise ActivityFailedError(
         name=f"kill_{role}", problem=f"no running agent is of type {role!r} or labelled role={role}"
     )

@@ -10,11 +10,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ares_celery.clock import Clock, SystemClock
+from ares_celery.errors import StoreUnavailableError
+from ares_celery.model.agent import AgentInfo, AgentState
 
 if TYPE_CHECKING:
     from ares_celery.manager import CoreManager
 
 __all__ = ["Ring", "Undo", "at_hand", "entered"]
+
+#: Seconds between two looks.
+_LOOK: Final = 0.05
+#: Leases that a death may take to be noticed.
+_LEASES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +46,14 @@ class Ring:
         clock: Waits go through it.
         stop: Set when the run is to end.
         undone: What was done by actions and ends with the run.
+        killed: Agents whose process was killed, each with the incarnation that died with it.
     """
 
     manager: CoreManager
     clock: Clock = field(default_factory=SystemClock)
     stop: threading.Event = field(default_factory=threading.Event)
     undone: list[Undo] = field(default_factory=list[Undo])
+    killed: dict[str, int] = field(default_factory=dict[str, int])
 
     def pause(self, seconds: float) -> bool:
         """Waits; True when the run is to end before that."""
@@ -53,6 +62,29 @@ class Ring:
     def later(self, name: str, call: Callable[[], object]) -> None:
         """Keeps what undoes an action until the run ends."""
         self.undone.append(Undo(name, call))
+
+    def is_dead(self, info: AgentInfo) -> bool:
+        """Its process was killed, and nobody has noticed yet: what is said of it is of before."""
+        return info.state is AgentState.RUNNING and info.incarnation <= self.killed.get(info.id, 0)
+
+    def await_notice(self) -> None:
+        """Waits until the death of everyone who was killed is noticed, a few leases at most: who would tell it then?
+
+        Without this a probe right after a kill would find the agent running, and a verdict no death at all.
+        """
+        if not self.killed:
+            return
+        until = self.clock.monotonic() + _LEASES * self.manager.config.lease_ttl.total_seconds()
+        while self._has_dead() and self.clock.monotonic() < until:
+            if self.pause(_LOOK):
+                return
+
+    def _has_dead(self) -> bool:
+        try:
+            return any(map(self.is_dead, self.manager.list_agents()))
+        except StoreUnavailableError:
+            # Away on purpose, perhaps; nobody notices a death meanwhile.
+            return True
 
 
 _current: Final[ContextVar[Ring | None]] = ContextVar("ares_ring", default=None)

@@ -101,6 +101,7 @@ class ScenarioRun:
             return RunStatus.PRECONDITION, off
         if not because:
             self._ring.pause(policy.cooldown.total_seconds())
+            self._ring.await_notice()
             held = self._holds(performer, Phase.AFTER)
             because = self._stopped_because()
         # A run that was cut short says nothing of how the system ends up: what it left is not set right yet.

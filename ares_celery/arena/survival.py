@@ -21,7 +21,7 @@ from ares_celery.arena.values import as_mapping
 from ares_celery.arena.verdict.journal import ActivityReport, Phase, RunStatus, ScenarioReport
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import AresError, InvalidSettingError, StoreUnavailableError
-from ares_celery.model.agent import AgentState
+from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import format_duration, parse_duration
 from ares_celery.model.fault import LLM_ERRORS
 
@@ -302,7 +302,11 @@ class SurvivalRun:
         """Every agent that is still there runs again, waits or has completed, within the time for that."""
         until = self._ring.clock.monotonic() + self._settle.total_seconds()
         fine = {AgentState.RUNNING, AgentState.COMPLETED, AgentState.WAITING}
-        while any(info.id in agents and info.state not in fine for info in self._manager.list_agents()):
+
+        def is_fine(info: AgentInfo) -> bool:
+            return info.state in fine and not self._ring.is_dead(info)
+
+        while not all(is_fine(info) for info in self._manager.list_agents() if info.id in agents):
             if self._ring.clock.monotonic() >= until or self._ring.pause(_LOOK):
                 return False
             self._keep()

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+from typing_extensions import override
 
 from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.exit_codes import ExitCode
@@ -238,9 +239,25 @@ def link(*, to: str, port: int, control_port: int, output: str) -> None:
         raise click.UsageError(f"it cannot listen there: {error}") from error
 
 
-@arena.command()
-@click.option("--before", "before", multiple=True, required=True, metavar="FILE", help="Reports of the old version.")
-@click.option("--after", "after", multiple=True, required=True, metavar="FILE", help="Reports of the new version.")
+class _ListsOfFiles(click.Command):
+    """Takes all files that follow an option, as a shell makes them of a pattern: ``--before old-*.json``."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        told: list[str] = []
+        option = ""
+        for word in args:
+            if word.startswith("-"):
+                option = word if word in {"--before", "--after"} else ""
+            elif option and told[-1] != option:
+                told.append(option)
+            told.append(word)
+        return super().parse_args(ctx, told)
+
+
+@arena.command(cls=_ListsOfFiles)
+@click.option("--before", "before", multiple=True, required=True, metavar="FILE…", help="Reports of the old version.")
+@click.option("--after", "after", multiple=True, required=True, metavar="FILE…", help="Reports of the new version.")
 @click.option("--metric", "metrics", multiple=True, help="mttr, availability, consistency, score; default: all.")
 @click.option("--alpha", type=float, default=0.05, show_default=True, help="Below it a difference is not chance.")
 @output_option
@@ -330,12 +347,13 @@ def _finish(  # noqa: PLR0913 - one parameter for each form of a report
     verdict: bool,
 ) -> None:
     """Judges, writes, prints, and ends with the exit code."""
+    from ares_celery.arena.verdict.files import write_report
     from ares_celery.arena.verdict.judge import judged
 
     if verdict:
         report = judged(session.manager, report, agents)
     told = report.to_json()
-    _write(report, told, report_file=report_file, junit=junit, html=html)
+    write_report(report, json=report_file, junit=junit, html=html)
     if output == "json":
         print_json(told)
     else:
@@ -356,19 +374,3 @@ def _said_of(verdict: Mapping[str, Any] | None) -> dict[str, Any]:
     times = mttr if isinstance(mttr, str) else ", ".join(f"{name} {value:.3f}" for name, value in mttr.items())
     broken = [said for one in verdict["invariants"] for said in one["violations"]] + verdict["problems"]
     return {**{name: verdict[name] for name in names}, "mttr": times, "broken": "; ".join(broken)}
-
-
-def _write(
-    report: ScenarioReport, told: dict[str, Any], *, report_file: Path | None, junit: Path | None, html: Path | None
-) -> None:
-    import json
-
-    from ares_celery.arena.verdict.junit import junit as as_junit
-    from ares_celery.arena.verdict.page import page
-
-    if report_file is not None:
-        report_file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    if junit is not None:
-        junit.write_text(as_junit(report), encoding="utf-8")
-    if html is not None:
-        html.write_text(page(report), encoding="utf-8")

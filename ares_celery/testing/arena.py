@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 from ares_celery.arena.loading import load_scenario, parse_scenario
 from ares_celery.arena.runner import ScenarioRun
 from ares_celery.arena.survival import SURVIVAL_FAULTS, SurvivalRun
+from ares_celery.arena.verdict.files import write_report
 from ares_celery.arena.verdict.journal import ScenarioReport
 from ares_celery.arena.verdict.judge import judged
 from ares_celery.testing.runtime import AresRuntime
@@ -17,6 +19,8 @@ from ares_celery.testing.runtime import AresRuntime
 __all__ = ["Arena"]
 
 _NO_VARIABLES: Final[Mapping[str, Any]] = {}
+#: Characters of a report's name; file systems allow 255 with the rest of it.
+_LONGEST_NAME: Final = 200
 #: Seconds between two looks at the workers.
 _LOOK: Final = 0.05
 
@@ -28,11 +32,30 @@ class Arena:
 
     Attributes:
         runtime: Of the test.
+        reports: Of each run so far. ``pytest --ares-reports DIR`` writes them there.
     """
 
     def __init__(self, runtime: AresRuntime) -> None:
         """Binds it to the test's runtime."""
         self.runtime: AresRuntime = runtime
+        self.reports: list[ScenarioReport] = []
+
+    def write_reports(self, folder: str | Path, name: str) -> None:
+        """Writes each report as ``<name>.json`` and ``<name>.html``, the second one of them as ``<name>-2``.
+
+        Args:
+            folder: Made if it is not there.
+            name: Of the test, say; what does not belong into a file's name becomes a ``-``.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
+        there = Path(folder)
+        there.mkdir(parents=True, exist_ok=True)
+        stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-")[-_LONGEST_NAME:]
+        for number, report in enumerate(self.reports, 1):
+            path = there / (stem if number == 1 else f"{stem}-{number}")
+            write_report(report, json=path.with_name(f"{path.name}.json"), html=path.with_name(f"{path.name}.html"))
 
     def run(
         self,
@@ -60,7 +83,7 @@ class Arena:
         else:
             loaded = load_scenario(scenario, **options)
         going = ScenarioRun(self.runtime.manager, loaded, allow_modules=allow_modules)
-        return judged(self.runtime.manager, self._meanwhile(going.run, going.stop), loaded.agents)
+        return self._judged(going, loaded.agents)
 
     def survive(  # noqa: PLR0913 - one parameter for each thing that may be said of a run
         self,
@@ -97,7 +120,12 @@ class Arena:
             force=force,
             settle=settle,
         )
-        return judged(self.runtime.manager, self._meanwhile(going.run, going.stop), agents)
+        return self._judged(going, agents)
+
+    def _judged(self, going: ScenarioRun | SurvivalRun, agents: Sequence[str]) -> ScenarioReport:
+        report = judged(self.runtime.manager, self._meanwhile(going.run, going.stop), agents)
+        self.reports.append(report)
+        return report
 
     def _meanwhile(self, run: Callable[[], ScenarioReport], stop: Callable[[str], None]) -> ScenarioReport:
         """Runs it on a thread, while this one, to which worker processes are bound, looks after them."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ares_celery.testing.runtime import AresRuntime, Runtimes
 
 _MODULES = "ares_agent_modules"
+_REPORTS = "--ares-reports"
 _MARK = (
     "ares(agent_modules=(), workers=1, pool='threads', slots=16, app=…, **settings): "
     "what the fixture ares_runtime is to be made of; settings are fields of RuntimeConfig"
@@ -20,8 +21,13 @@ _runtimes: pytest.StashKey[Runtimes] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The modules with agents can be named once for the whole suite."""
+    """The modules with agents can be named once for the whole suite; reports of the arena are kept if somebody asks."""
     parser.addini(_MODULES, "modules that the workers of ares_runtime import to learn agent types", type="args")
+    parser.getgroup("ares").addoption(
+        _REPORTS,
+        metavar="DIR",
+        help="write the reports of the fixture arena there, as JSON and as pages with a timeline",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,8 +65,12 @@ def ares_runtime(request: pytest.FixtureRequest, _ares_runtimes: Runtimes) -> It
 
 
 @pytest.fixture
-def arena(ares_runtime: AresRuntime) -> Arena:
+def arena(request: pytest.FixtureRequest, ares_runtime: AresRuntime) -> Iterator[Arena]:
     """Runs scenarios of faults and survival runs against the agents of ``ares_runtime``."""
     from ares_celery.testing.arena import Arena
 
-    return Arena(ares_runtime)
+    made = Arena(ares_runtime)
+    yield made
+    folder: str | None = request.config.getoption(_REPORTS)
+    if folder is not None:
+        made.write_reports(folder, request.node.nodeid)

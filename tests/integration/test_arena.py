@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 import redis
+import yaml
 
 from ares_celery import AgentContext, AgentSpec
 from ares_celery.arena.actions import redis_latency, redis_outage, stop_beat
@@ -297,18 +299,32 @@ def answers(client: Any) -> bool:
 
 @pytest.mark.pain("P46")
 @pytest.mark.timeout(150)
-def test_the_page_on_chaos_in_ci_is_right(pytester: pytest.Pytester) -> None:
-    """Its tests pass as printed, with real workers that are killed, and its commands know its file."""
+def test_the_page_on_chaos_in_ci_is_right(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files, as printed, and the commands of its CI: the tests pass with real workers that are killed."""
     page = (ROOT / "docs/howto/run-chaos-in-ci.md").read_text()
     for name, text in re.findall(r"```(?:python|yaml)\n# ([\w/.]+)\n(.*?)```", page, re.DOTALL):
         path = pytester.path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-v")
-    result.assert_outcomes(passed=3)
-    done = ares("arena", "validate", "chaos/shop.yaml", env=environment(pytester.path), folder=pytester.path)
-    assert done.returncode == 0, done.stdout
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:cacheprovider --strict-markers -W error")
+
+    (job,) = yaml.safe_load((pytester.path / ".github/workflows/chaos.yaml").read_text())["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands[:2] == ["sudo apt-get install --yes redis-server", "pip install 'ares-celery[testing,arena]'"]
+    for command in commands[2:]:
+        done = pytester.run("sh", "-c", command)
+        assert done.ret == 0, done.outlines
+
+    reports = pytester.path / "reports"
+    (suite,) = ET.parse(reports / "pytest.xml").getroot()  # noqa: S314 - pytest's own
+    assert [suite.get(name) for name in ("tests", "errors", "failures", "skipped")] == ["3", "0", "0", "0"]
+    told = {path.stem: json.loads(path.read_text()) for path in reports.glob("*.json")}
+    survived = told["test_chaos.py-test_the_tills_survive_whatever_comes"]
+    assert (len(told), survived["seed"], survived["verdict"]["deaths"]) == (3, 7, 3)
+    assert {path.stem for path in reports.glob("*.html")} == set(told)
+    assert all("<svg" in path.read_text() for path in reports.glob("*.html"))
 
 
 def test_a_report_is_partial_when_the_manager_of_the_run_is_stopped(runtime: Runtime) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +30,10 @@ class StandIn:
             one: agent(one, AgentState.RUNNING, worker=worker) for one in ids or ("a", "b")
         }
         self.errors = errors
+        #: Looks at the agents after which a death is noticed, and whoever died runs again.
+        self.looks = 0
+        self.unseen: dict[str, int] = {}
+        self.config = SimpleNamespace(lease_ttl=timedelta(milliseconds=50))
         self.calls: list[tuple[Any, ...]] = []
         self.dags: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -38,6 +42,11 @@ class StandIn:
         return SimpleNamespace(time=datetime(2030, 1, 1, tzinfo=UTC), dags={"keys": list(self.dags)})
 
     def list_agents(self, *, states: Any = None, type: str | None = None) -> list[AgentInfo]:
+        for one in list(self.unseen):
+            self.unseen[one] -= 1
+            if self.unseen[one] < 0:
+                del self.unseen[one]
+                self.infos[one] = self.infos[one].model_copy(update={"incarnation": self.infos[one].incarnation + 1})
         return [one for one in self.infos.values() if states is None or one.state in states]
 
     def get_agent_info(self, agent_id: str) -> AgentInfo | None:
@@ -60,6 +69,7 @@ class StandIn:
 
     def kill_agent(self, agent_id: str, *, force: bool = False, reason: str = "") -> dict[str, Any]:
         self._note("kill_agent", agent_id, force)
+        self.unseen[agent_id] = self.looks
         return {"agent_id": agent_id, "pid": 7, "worker": "a@host", "co_tenants": []}
 
     def heal(self, agent_id: str | None = None, fault: str | None = None, *, reason: str = "") -> tuple[Fault, ...]:

@@ -327,20 +327,41 @@ def test_rollbacks_run_whatever_happens(deeds: Deeds, monkeypatch: pytest.Monkey
     assert deeds.log == ["+r", "-r"]
 
 
+@pytest.mark.parametrize(("looks", "seen"), [(0, 2), (3, 2), (10**6, 1)], ids=["at once", "late", "never"])
+def test_nobody_looks_at_an_agent_before_its_death_is_noticed(
+    looks: int, seen: int, deeds: Deeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be found running, and the run judged as if nobody had died. What nobody notices is not waited for."""
+    manager, found = StandIn("a"), []
+    manager.looks = looks
+    look = deed("look", kind="probe", tolerance=True, gives=True)
+    held = {"steady-state-hypothesis": {"title": "h", "probes": [look]}}
+    work = sys.modules[DEEDS].work
+
+    def note(name: str, **arguments: Any) -> Any:
+        found.append(manager.infos["a"].incarnation)
+        return work(name, **arguments)
+
+    monkeypatch.setattr(sys.modules[DEEDS], "work", note)
+    assert made(action("kill_agent", agent_id="a"), manager=manager, **held).run().status is RunStatus.COMPLETED
+    assert found == [1, seen]
+
+
+def action(func: str, **arguments: Any) -> dict[str, Any]:
+    """One of ours."""
+    provider = {"type": "python", "module": "ares_celery.arena.actions", "func": func, "arguments": arguments}
+    return {"type": "action", "name": func, "provider": provider}
+
+
 def test_what_actions_did_is_undone_newest_first_without_being_told() -> None:
     """Faults are healed, paused agents resumed, DAGs put back; what ended by itself is no error."""
     manager = StandIn(heal=AgentNotFoundError(agent_id="a"))
     manager.dags["a"] = {"nodes": ["x", "y"], "edges": [["x", "y"]]}
 
-    def of(func: str, **arguments: Any) -> dict[str, Any]:
-        module = "ares_celery.arena.actions"
-        provider = {"type": "python", "module": module, "func": func, "arguments": arguments}
-        return {"type": "action", "name": func, "provider": provider}
-
     report = made(
-        of("pause_agent", agent_id="a"),
-        of("slow_agent", agent_id="b", delay="2s"),
-        of("remove_node", node_id="y"),
+        action("pause_agent", agent_id="a"),
+        action("slow_agent", agent_id="b", delay="2s"),
+        action("remove_node", node_id="y"),
         manager=manager,
     ).run()
     assert report.status is RunStatus.COMPLETED

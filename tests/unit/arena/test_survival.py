@@ -127,6 +127,20 @@ def test_its_faults_end_with_it_and_it_deviates_where_an_agent_does_not_come_bac
     assert survive(manager, agents=["a", "b"]).run().status is RunStatus.DEVIATED
 
 
+@pytest.mark.parametrize(
+    ("looks", "settle", "status"),
+    [(3, "10s", RunStatus.COMPLETED), (10**6, "100ms", RunStatus.DEVIATED)],
+    ids=["late", "never"],
+)
+def test_it_is_not_over_before_the_last_death_is_noticed(looks: int, settle: str, status: RunStatus) -> None:
+    """Until then whoever was killed seems to run; a death that nobody notices is one that was not survived."""
+    manager = Guarded("a")
+    manager.looks = looks
+    report = survive(manager, faults=["kill_agent"], duration="20ms", settle=settle).run()
+    assert (report.status, deeds(report)) == (status, [("kill_agent", "a")])
+    assert (manager.infos["a"].incarnation == 2) is (status is RunStatus.COMPLETED)
+
+
 def test_without_agents_or_leave_it_says_so() -> None:
     """Preconditions, told apart from a fleet that did not survive."""
     manager = Guarded("a")

@@ -93,6 +93,9 @@ def test_compare_exits_with_1_when_something_got_worse(tmp_path: Path) -> None:
     worse = compared(fast, slow, "--metric", "mttr", "-o", "json")
     assert (worse.exit_code, json.loads(worse.stdout)[0]["result"]) == (1, "worse")
     assert compared(slow, fast).exit_code == 0
+    # As a shell makes it of --before fast-*.json --after slow-*.json.
+    assert run("arena", "compare", "--before", *fast, "--after", *slow, "-o", "json", "--metric", "mttr").exit_code == 1
+    assert run("arena", "compare", "--before", *fast, "--after", slow[0], "-o", "json", slow[1]).exit_code == 2
     odd = tmp_path / "odd.json"
     odd.write_text("[]")
     assert compared([str(odd)], fast).exit_code == 2

@@ -53,11 +53,11 @@ def test_without_a_login_that_is_configured_every_route_is_closed(
     runtime: Runtime, make_site: Callable[..., FlowerSite], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """401 by default, as for Flower's own API; open only where somebody asks for that, and never for other sites."""
-    for nothing in ([""], []):
-        # The first is what a FLOWER_BASIC_AUTH comes to that is set to nothing.
-        closed = make_site(basic_auth=nothing)
+    # What a FLOWER_BASIC_AUTH comes to that is set to nothing, and none at all.
+    empty, closed = (make_site(basic_auth=nothing) for nothing in ([""], []))
+    for site in (empty, closed):
         for login in ("operator:of-the-test", "", ":"):
-            assert {closed.ask(method, path, login=login).status for method, path in EVERY} == {401}, (nothing, login)
+            assert {site.ask(method, path, login=login).status for method, path in EVERY} == {401}, login
 
     monkeypatch.setenv("FLOWER_UNAUTHENTICATED_API", "true")
     assert closed.get("/chaos/faults", login=None).json == {"faults": []}

@@ -52,7 +52,11 @@ def test_pages_tell_of_many_commands() -> None:
 def test_a_command_of_a_page_is_taken(page: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands, options and the forms of values are known."""
     carried_out: list[click.Context] = []
-    monkeypatch.setattr(click.Command, "invoke", lambda _, ctx: carried_out.append(ctx))
+
+    def note(_: click.Command, ctx: click.Context) -> None:
+        carried_out.append(ctx)
+
+    monkeypatch.setattr(click.Command, "invoke", note)
     done = run(*words_of(line))
     assert done.exit_code == 0, done.stderr
     assert len(carried_out) >= 2

@@ -203,16 +203,29 @@ def tool_timeout(  # noqa: PLR0913 - as above
     return _inject("tool_timeout", agent_id, timeout, **_said(duration, count, probability, seed, reason))
 
 
-def partition_network(agent_id: str, *, duration: Span | None = None, reason: str = "arena") -> Mapping[str, Any]:
-    """Cuts the agent's incarnation off the store: it is brought back elsewhere, and the old one is refused."""
-    return _inject("partition_network", agent_id, duration=duration, reason=reason)
+def partition_network(
+    agent_id: str, *, duration: Span | None = None, wait: Span | None = None, reason: str = "arena"
+) -> Mapping[str, Any]:
+    """Cuts the agent's incarnation off the store: it is brought back elsewhere, and the old one is refused.
+
+    With ``wait`` it fails unless the agent runs again, in a later incarnation, within that time.
+    """
+    return _end_of_one("partition_network", agent_id, wait, duration=duration, reason=reason)
 
 
 def corrupt_memory(
-    agent_id: str, *, duration: Span | None = None, seed: int | None = None, reason: str = "arena"
+    agent_id: str,
+    *,
+    duration: Span | None = None,
+    seed: int | None = None,
+    wait: Span | None = None,
+    reason: str = "arena",
 ) -> Mapping[str, Any]:
-    """Damages the newest stored snapshot, and lets the agent's incarnation die at its next call."""
-    return _inject("corrupt_memory", agent_id, duration=duration, seed=seed, reason=reason)
+    """Damages the newest stored snapshot, and lets the agent's incarnation die at its next call.
+
+    With ``wait`` it fails unless the agent runs again, in a later incarnation, within that time.
+    """
+    return _end_of_one("corrupt_memory", agent_id, wait, duration=duration, seed=seed, reason=reason)
 
 
 def disconnect_mcp(  # noqa: PLR0913 - as above
@@ -267,6 +280,15 @@ def _inject(method: str, agent_id: str, *amount: Span, **said: Any) -> Mapping[s
             return {"agent_id": agent_id, "cleared": True}
         ring.later(f"heal {fault.kind.value} of {agent_id}", lambda: _heal_if_active(ring, fault))
         return fault.to_json()
+
+
+def _end_of_one(method: str, agent_id: str, wait: Span | None, **said: Any) -> Mapping[str, Any]:  # noqa: ANN401 - JSON
+    """A fault that an incarnation does not survive."""
+    with at_hand() as ring:
+        before = _incarnations(ring, [agent_id])
+        told = _inject(method, agent_id, **said)
+        _await_return(ring, method, before, wait)
+        return told
 
 
 def _heal_if_active(ring: Ring, fault: Fault) -> None:

@@ -135,6 +135,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "duration": _span,
     "timeout": _span,
     "wait": _span,
+    "within": _span,
     "retry_after": _span,
     "count": _count,
     "probability": _probability,

@@ -12,10 +12,13 @@ from ares_celery.arena.ring import Ring, at_hand
 from ares_celery.errors import AgentNotFoundError, AresError
 from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import parse_duration
+from ares_celery.model.event import EventType, ReadOptions
+from ares_celery.store.base import EventStore
 
 __all__ = [
     "active_faults",
     "agent_answers",
+    "agent_deaths",
     "agent_is",
     "agent_restarts",
     "agent_state",
@@ -28,6 +31,8 @@ __all__ = [
 Span = float | str
 #: Seconds between two looks.
 _INTERVAL: Final = 0.05
+#: Events of one read.
+_PAGE: Final = 250
 
 
 def agent_state(agent_id: str) -> str:
@@ -70,6 +75,25 @@ def agent_restarts(agent_id: str) -> int:
     """How often the agent was brought back."""
     with at_hand() as ring:
         return _info(ring, agent_id).restarts
+
+
+def agent_deaths(agent_id: str, *, within: Span) -> int:
+    """How often the agent was found dead within the time until now, as its events say; a wanted restore is no death."""
+    with at_hand() as ring:
+        _info(ring, agent_id)
+        since = ring.manager.introspect().time - parse_duration(within)
+        events: EventStore = ring.manager.events
+        last, found = 0, 0
+        while True:
+            # Newest first: what is older than that is never read.
+            page = events.read(agent_id, ReadOptions(to_version=last, limit=_PAGE, direction="descending"))
+            for event in page:
+                if event.time < since:
+                    return found
+                found += event.type == EventType.FAILOVER_TRIGGERED and event.payload.get("cause") != "restore"
+            last = int(page[-1].version) - 1 if page else 0
+            if len(page) < _PAGE or not last:
+                return found
 
 
 def agents_running(*, type: str = "") -> int:  # noqa: A002 - as in Manager.list_agents

@@ -11,9 +11,15 @@ from typing import Any, Final, cast
 from ares_celery.arena.problems import Place, Problems
 from ares_celery.arena.values import as_list, as_mapping
 
-__all__ = ["filled", "has_variable", "resolve"]
+__all__ = ["Typed", "filled", "has_variable", "resolve"]
 
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
+
+
+class Typed(str):
+    """A value as a person typed it: what it stands for, the configuration says, or else its look."""
+
+    __slots__ = ()
 
 
 def _bool(text: str) -> bool:
@@ -41,19 +47,40 @@ def resolve(
 
     Args:
         configuration: As the file has it: values, or ``{type: env, key, default, env_var_type}``.
-        given: Values of whoever runs it.
+        given: Values of whoever runs it; a :class:`Typed` one is read as the configuration declares its name.
         problems: What is wrong is added.
         environ: Injected in tests.
     """
     found: dict[str, Any] = {}
-    for name, value in as_mapping(configuration).items():
-        if name in given:
+    declared = as_mapping(configuration)
+    said = {name: _said(name, value, declared.get(name), problems) for name, value in given.items()}
+    for name, value in declared.items():
+        if name in said:
             continue
         if isinstance(value, Mapping) and "type" in value:
             found.update(_from_env(name, as_mapping(cast("object", value)), problems, environ or os.environ))
         else:
             found[name] = value
-    return {**found, **given}
+    return {**found, **said}
+
+
+def _said(name: str, value: Any, declared: object, problems: Problems) -> Any:  # noqa: ANN401 - JSON
+    """A given value as what it stands for: an agent may be called 7."""
+    if not isinstance(value, Typed):
+        return value
+    text, told = str(value), as_mapping(declared)
+    if told.get("type") == "env":
+        kind = _KINDS.get(str(told.get("env_var_type", "str")), str)
+        try:
+            return kind(text)
+        except ValueError as error:
+            problems.add(("configuration", name), f"what was given for it cannot be used: {error}")
+            return text
+    try:
+        seen = json.loads(text)
+    except ValueError:
+        return text
+    return seen if isinstance(seen, (bool, int, float)) else text
 
 
 def _from_env(name: str, value: Mapping[str, Any], problems: Problems, environ: Mapping[str, str]) -> Mapping[str, Any]:

@@ -288,17 +288,10 @@ def compare(
 
 
 def _typed(variables: Mapping[str, str]) -> dict[str, Any]:
-    """Numbers and truths as such, as in a file; everything else is text."""
-    import json
+    """Numbers and truths as such, as in a file, unless the file says otherwise; everything else is text."""
+    from ares_celery.arena.variables import Typed
 
-    found: dict[str, Any] = {}
-    for name, text in variables.items():
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        found[name] = value if isinstance(value, (bool, int, float)) else text
-    return found
+    return {name: Typed(text) for name, text in variables.items()}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +26,7 @@ from ares_celery import AgentContext, AgentSpec
 from ares_celery.arena.actions import redis_latency, redis_outage, stop_beat
 from ares_celery.arena.loading import parse_scenario
 from ares_celery.arena.runner import ScenarioRun
+from ares_celery.arena.survival import plan_survival
 from ares_celery.arena.verdict.journal import RunStatus, ScenarioReport
 from ares_celery.arena.verdict.judge import judged
 from ares_celery.errors import ActivityFailedError
@@ -65,27 +68,33 @@ class Worker:
         self.total = state["total"]
 
 
+@contextlib.contextmanager
+def living(runtime: Runtime, ids: Sequence[str]) -> Iterator[None]:
+    """Agents run there, swept by a thread."""
+    over = threading.Event()
+    runtime.register("worker", Worker)
+    runtime.manager.start()
+    for agent_id in ids:
+        runtime.manager.start_agent(AgentSpec(id=agent_id, type="worker"))
+    for agent_id in ids:
+        runtime.until(agent_id, "running")
+
+    def sweep() -> None:
+        while not over.wait(0.05):
+            runtime.sweep()
+
+    thread = threading.Thread(target=sweep)
+    thread.start()
+    yield
+    over.set()
+    thread.join(5)
+
+
 @pytest.fixture
 def runtime(redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
     """A namespace with two agents that run, swept by a thread."""
-    over = threading.Event()
-    with Runtime(redis_server.url, namespace) as made:
-        made.register("worker", Worker)
-        made.manager.start()
-        for agent_id in ("a", "b"):
-            made.manager.start_agent(AgentSpec(id=agent_id, type="worker"))
-        for agent_id in ("a", "b"):
-            made.until(agent_id, "running")
-
-        def sweep() -> None:
-            while not over.wait(0.05):
-                made.sweep()
-
-        thread = threading.Thread(target=sweep)
-        thread.start()
+    with Runtime(redis_server.url, namespace) as made, living(made, ("a", "b")):
         yield made
-        over.set()
-        thread.join(5)
 
 
 def env_of(runtime: Runtime, folder: Path) -> dict[str, str]:
@@ -192,18 +201,49 @@ def test_the_command_runs_a_file_and_writes_its_report(runtime: Runtime, tmp_pat
     assert "<testsuites" in (tmp_path / "junit").read_text()
 
 
-def test_a_signal_ends_a_run_with_its_rollbacks(runtime: Runtime, tmp_path: Path) -> None:
-    """The report says that it is partial, the agent runs again, the exit code is 1."""
-    (tmp_path / "rest.json").write_text(json.dumps(pausing("1h")))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_with_its_rollbacks(runtime: Runtime, tmp_path: Path, number: signal.Signals) -> None:
+    """However often it comes: the report says that it is partial, the agent runs again, the exit code is 1."""
+    rest = pausing("1h")
+    look = {"type": "process", "path": "sh", "arguments": ["-c", "touch slow; sleep 0.5; touch done"]}
+    rest["rollbacks"].insert(0, {"type": "action", "name": "slow", "provider": look})
+    (tmp_path / "rest.json").write_text(json.dumps(rest))
     with Command("arena", "run", "rest.json", "-o", "json", env=env_of(runtime, tmp_path), folder=tmp_path) as command:
         wait_until(lambda: runtime.manager.get_agent_info("a").paused, "the pause", timeout=20)  # type: ignore[union-attr]
-        command.process.send_signal(signal.SIGTERM)
+        command.process.send_signal(number)
+        wait_until((tmp_path / "slow").exists, "the first rollback", timeout=20)
+        command.process.send_signal(number)
         assert command.process.wait(20) == 1
         told = json.loads(command.out[-1])
-    assert (told["status"], told["partial"], told["partial_because"]) == ("interrupted", True, "SIGTERM")
-    rolled = [one["name"] for one in told["activities"] if one["phase"] == "rollback"]
-    assert rolled == ["resume a", "resume"]
+    assert (told["status"], told["partial"], told["partial_because"]) == ("interrupted", True, number.name)
+    rolled = [(one["name"], one["outcome"]) for one in told["activities"] if one["phase"] == "rollback"]
+    assert rolled == [("resume a", "succeeded"), ("slow", "succeeded"), ("resume", "succeeded")]
+    assert (tmp_path / "done").exists()
     runtime.until("a", "running")
+
+
+def test_where_a_hypothesis_fails_the_rollbacks_run_and_the_exit_code_says_when(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    """5 before, and nothing is done; 1 after."""
+    rest = pausing("1h")
+    rest["method"][0]["provider"]["arguments"].pop("duration")
+    rest["steady-state-hypothesis"]["probes"][0]["provider"]["arguments"]["timeout"] = 0
+    (tmp_path / "after.json").write_text(json.dumps(rest))
+    rest["steady-state-hypothesis"]["probes"][0]["provider"]["arguments"]["incarnation"] = 99
+    (tmp_path / "before.json").write_text(json.dumps(rest))
+    phases: dict[str, list[tuple[str, str]]] = {}
+    for name, code, status in (("before", 5, "precondition"), ("after", 1, "deviated")):
+        env = env_of(runtime, tmp_path)
+        done = ares("arena", "run", f"{name}.json", "-o", "json", env=env, folder=tmp_path)
+        assert done.returncode == code, done.stderr
+        told = json.loads(done.stdout)
+        assert told["status"] == status
+        phases[name] = [(one["phase"], one["outcome"]) for one in told["activities"]]
+        runtime.until("a", "running")
+    right = ("rollback", "succeeded")
+    assert phases["before"] == [("before", "failed"), right]
+    assert phases["after"] == [("before", "succeeded"), ("method", "succeeded"), ("after", "failed"), right, right]
 
 
 @pytest.mark.spec(144)
@@ -224,6 +264,39 @@ def test_a_second_survival_run_of_another_process_is_refused(runtime: Runtime, t
     assert runtime.manager.arena() is None
     runtime.until("a", "running")
     runtime.until("b", "running")
+
+
+@pytest.mark.spec(144)
+def test_one_seed_gives_one_order_of_faults_by_the_command_in_equal_fleets(
+    redis_server: RedisServer, namespace: str, tmp_path: Path
+) -> None:
+    """Two namespaces, the same agents, the same seed: the same faults on the same agents with the same arguments."""
+    faults = ("pause_agent", "slow_agent", "tool_timeout", "disconnect_mcp", "inject_llm_failure")
+    said = [word for fault in faults for word in ("--fault", fault)]
+    arguments = ("arena", "survival", "--seed", "2026", "--for", "1600ms", "--every", "200ms", *said, "-o", "json")
+    with contextlib.ExitStack() as stack:
+        commands: list[Command] = []
+        for name in ("one", "two"):
+            runtime = stack.enter_context(Runtime(redis_server.url, f"{namespace}-{name}", chaos=True))
+            stack.enter_context(living(runtime, ("a", "b", "c") if name == "one" else ("c", "a", "b")))
+            env = env_of(runtime, tmp_path) | {"ARES_CHAOS": "true"}
+            commands.append(stack.enter_context(Command(*arguments, env=env, folder=tmp_path)))
+        assert [command.process.wait(40) for command in commands] == [0, 0], commands[0].talk
+        reports = [json.loads(command.out[-1]) for command in commands]
+    orders = [[deed_of(one) for one in told["activities"] if one["phase"] == "method"] for told in reports]
+    assert orders[0] == orders[1]
+    plan = plan_survival(2026, "abc", duration=timedelta(seconds=1.6), interval=timedelta(seconds=0.2), faults=faults)
+    assert [(fault, target) for fault, target, _ in orders[0]] == [(one.fault, one.target) for one in plan]
+    assert len(plan) == 8
+    assert len({fault for fault, _, _ in orders[0]}) > 2
+    assert [told["seed"] for told in reports] == [2026, 2026]
+
+
+def deed_of(activity: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """Fault, target, and what it was injected with."""
+    shown = ("kind", "delay", "timeout", "error_type", "server", "probability", "count")
+    output = activity["output"]
+    return activity["fault"], activity["target"], {name: output[name] for name in shown if name in output}
 
 
 def test_chaos_toolkit_runs_our_actions_and_probes(runtime: Runtime, tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ares_celery.model.event import Event, EventType
 
-__all__ = ["Failover", "Span", "failovers", "spans"]
+__all__ = ["Failover", "FailoverReader", "Span", "SpanReader", "failovers", "spans"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +51,44 @@ _ENDS = {
 }
 
 
-def failovers(agent_id: str, events: Sequence[Event]) -> tuple[Failover, ...]:
-    """The failovers of an agent, in order: each from its trigger to what closed it."""
-    found: list[Failover] = []
-    going: Failover | None = None
-    for event in events:
+class FailoverReader:
+    """Reads a stream once, event by event, and tells of each failover when it is over."""
+
+    def __init__(self, agent_id: str) -> None:
+        """Nothing is known yet."""
+        self._agent_id = agent_id
+        self._going: Failover | None = None
+
+    def see(self, event: Event) -> Failover | None:
+        """The failover that this event closes; None: it closes none."""
+        going = self._going
         if event.type == EventType.FAILOVER_TRIGGERED:
-            if going is not None:
-                found.append(going)
             payload = event.payload
-            going = Failover(
-                agent_id,
+            self._going = Failover(
+                self._agent_id,
                 int(payload.get("incarnation") or 0),
                 event.time,
                 cause=str(payload.get("cause", "")),
                 charged=bool(payload.get("charged", False)),
             )
-        elif event.type in _ENDS and going is not None:
-            end = _ENDS[event.type]
-            completed = event.time if end == "completed" else None
-            found.append(
-                Failover(agent_id, going.incarnation, going.triggered, completed, going.cause, going.charged, end)
-            )
-            going = None
-    return (*found, going) if going is not None else tuple(found)
+            return going
+        if event.type not in _ENDS or going is None:
+            return None
+        self._going = None
+        end = _ENDS[event.type]
+        return replace(going, completed=event.time if end == "completed" else None, end=end)
+
+    @property
+    def going(self) -> Failover | None:
+        """The one that nothing has closed so far."""
+        return self._going
+
+
+def failovers(agent_id: str, events: Iterable[Event]) -> tuple[Failover, ...]:
+    """The failovers of an agent, in order: each from its trigger to what closed it."""
+    reader = FailoverReader(agent_id)
+    found = [one for event in events if (one := reader.see(event)) is not None]
+    return (*found, reader.going) if reader.going is not None else tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +125,35 @@ _STATES = {
 }
 
 
-def spans(agent_id: str, events: Sequence[Event], start: datetime, end: datetime) -> tuple[Span, ...]:
-    """What an agent was during a time, without gaps: ``out`` before anything is known of it."""
-    return tuple(one for one in _spans(agent_id, events, start, end) if one.end > one.start)
+class SpanReader:
+    """Reads a stream once, and tells what the agent was during a time, without gaps."""
 
+    def __init__(self, agent_id: str, start: datetime, end: datetime) -> None:
+        """It is ``out`` before anything is known of it."""
+        self._agent_id = agent_id
+        self._start, self._end = start, end
+        self._state, self._since = "out", start
 
-def _spans(agent_id: str, events: Sequence[Event], start: datetime, end: datetime) -> Iterator[Span]:
-    state, since = "out", start
-    for event in events:
+    def see(self, event: Event) -> Span | None:
+        """The span that this event ends; None: it ends none that took any time."""
         after = _state_after(event)
-        if after is None or after == state:
-            continue
-        moment = min(max(event.time, start), end)
-        yield Span(agent_id, state, since, moment)
-        state, since = after, moment
-    yield Span(agent_id, state, since, end)
+        if after is None or after == self._state:
+            return None
+        moment = min(max(event.time, self._start), self._end)
+        ended = Span(self._agent_id, self._state, self._since, moment)
+        self._state, self._since = after, moment
+        return ended if ended.end > ended.start else None
+
+    def last(self) -> Span | None:
+        """What it was at the end, when all events were seen."""
+        return Span(self._agent_id, self._state, self._since, self._end) if self._end > self._since else None
+
+
+def spans(agent_id: str, events: Iterable[Event], start: datetime, end: datetime) -> tuple[Span, ...]:
+    """What an agent was during a time, without gaps: ``out`` before anything is known of it."""
+    reader = SpanReader(agent_id, start, end)
+    found = [reader.see(event) for event in events]
+    return tuple(one for one in (*found, reader.last()) if one is not None)
 
 
 def _state_after(event: Event) -> str | None:

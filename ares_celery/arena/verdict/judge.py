@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from ares_celery.arena.verdict.history import Failover, failovers, spans
-from ares_celery.arena.verdict.invariants import Judged, check_invariants
-from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
+from ares_celery.arena.verdict.effects import SLACK, EffectReader, Felt, Targets, effects_of
+from ares_celery.arena.verdict.history import Failover, FailoverReader, Span, SpanReader
+from ares_celery.arena.verdict.invariants import InvariantReader, Judged, Tally
+from ares_celery.arena.verdict.journal import Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.arena.verdict.scores import NO_DATA, go_score, grade_of, weighted
 from ares_celery.arena.verdict.times import recovery_times
-from ares_celery.arena.verdict.verdict import FaultEffect, Verdict
+from ares_celery.arena.verdict.verdict import Verdict
 from ares_celery.errors import AresError
+from ares_celery.model.agent import AgentInfo
 from ares_celery.model.event import Event, ReadOptions
 
 if TYPE_CHECKING:
@@ -22,10 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["judge", "judged"]
 
-#: Events of one read.
-_PAGE: Final = 1_000
-#: Seconds before an action to which a death may belong: clocks of who injects and who stores agree as well as that.
-_SLACK: Final = timedelta(milliseconds=50)
+#: Events of one read: whole streams are judged, and only so many are held at a time.
+_PAGE: Final = 250
 
 
 def judged(manager: CoreManager, report: ScenarioReport, agents: Sequence[str] = ()) -> ScenarioReport:
@@ -45,21 +45,20 @@ def judged(manager: CoreManager, report: ScenarioReport, agents: Sequence[str] =
 
 
 def judge(manager: CoreManager, report: ScenarioReport, agents: Sequence[str] = ()) -> Verdict:
-    """What the events say of a run; see :func:`judged`."""
+    """What the events say of a run; see :func:`judged`. Streams are read page by page, one after the other."""
     infos = {info.id: info for info in manager.list_agents()}
     cap = manager.config.max_restarts_per_agent
-    found: list[Judged] = []
-    problems: list[str] = []
-    for agent_id in agents or infos:
-        try:
-            events = tuple(_events(manager, agent_id))
-        except AresError as error:
-            problems.append(f"{agent_id}: {error}")
-            continue
-        info = infos.get(agent_id)
-        own = None if info is None else info.max_restarts
-        found.append(Judged(agent_id, events, info, cap if own is None else own))
-    return verdict_of(report, found, problems)
+    return verdict_of(report, (_of(manager, one, infos.get(one), cap) for one in agents or infos))
+
+
+def _of(manager: CoreManager, agent_id: str, info: AgentInfo | None, cap: int) -> Judged:
+    own = None if info is None else info.max_restarts
+
+    def is_kept(version: int) -> bool:
+        wanted = ReadOptions(from_version=version, to_version=version, limit=1, summaries=False)
+        return bool(manager.events.read(agent_id, wanted))
+
+    return Judged(agent_id, _events(manager, agent_id), info, cap if own is None else own, is_kept)
 
 
 def _events(manager: CoreManager, agent_id: str) -> Iterator[Event]:
@@ -78,23 +77,63 @@ class _Window:
     end: datetime
 
     def holds(self, moment: datetime) -> bool:
-        return self.start - _SLACK <= moment <= self.end
+        return self.start - SLACK <= moment <= self.end
 
 
-def verdict_of(report: ScenarioReport, agents: Sequence[Judged], problems: Sequence[str] = ()) -> Verdict:
-    """The verdict of histories that were read already."""
+@dataclass(slots=True)
+class _Findings:
+    """What the histories that were read so far say."""
+
+    agents: int = 0
+    failovers: list[Failover] = field(default_factory=list[Failover])
+    spans: list[Span] = field(default_factory=list[Span])
+    tally: Tally = field(default_factory=Tally)
+    felt: dict[int, dict[str, Felt]] = field(default_factory=dict[int, dict[str, Felt]])
+
+    def read(self, judged: Judged, window: _Window, targets: Targets) -> None:
+        """Reads one history, once; of what it held, only what the verdict tells is kept."""
+        failovers, spans = FailoverReader(judged.agent_id), SpanReader(judged.agent_id, window.start, window.end)
+        rules, effects = InvariantReader(judged), EffectReader(judged.agent_id, targets, window.end)
+        during: list[Failover] = []
+        lived: list[Span] = []
+        for event in judged.events:
+            rules.see(event)
+            effects.see(event)
+            if (ended := failovers.see(event)) is not None and window.holds(ended.triggered):
+                during.append(ended)
+            if (span := spans.see(event)) is not None:
+                lived.append(span)
+        rules.end()
+        if (going := failovers.going) is not None and window.holds(going.triggered):
+            during.append(going)
+        for one in during:
+            if one.is_death:
+                effects.died(one)
+        self.agents += 1
+        self.failovers += during
+        self.spans += lived if (last := spans.last()) is None else [*lived, last]
+        self.tally.add(judged.agent_id, rules)
+        for number, felt in effects.felt.items():
+            self.felt.setdefault(number, {})[judged.agent_id] = felt
+
+
+def verdict_of(report: ScenarioReport, agents: Iterable[Judged], problems: Iterable[str] = ()) -> Verdict:
+    """The verdict of histories, each of which is read once."""
     window = _Window(report.started, report.ended)
-    every = [one for agent in agents for one in failovers(agent.agent_id, agent.events)]
-    during = [one for one in every if window.holds(one.triggered)]
-    deaths = [one for one in during if one.is_death]
-    times = recovery_times(deaths)
-    lived = [span for one in agents for span in spans(one.agent_id, one.events, window.start, window.end)]
-    up, down = (math.fsum(one.seconds for one in lived if one.state == state) for state in ("up", "down"))
-    availability = 100.0 * up / (up + down) if up + down else None
-    checks = check_invariants(agents)
-    broken = {agent_id for one in checks for agent_id in one.agents}
-    consistency = 100.0 * (len(agents) - len(broken)) / len(agents) if agents else None
     actions = [one for one in report.of(Phase.METHOD) if one.kind == "action" and one.started is not None]
+    targets, found, unread = Targets(actions), _Findings(), list(problems)
+    for judged in agents:
+        try:
+            found.read(judged, window, targets)
+        except AresError as error:
+            unread.append(f"{judged.agent_id}: {error}")
+    deaths = [one for one in found.failovers if one.is_death]
+    times = recovery_times(deaths)
+    up, down = (math.fsum(one.seconds for one in found.spans if one.state == state) for state in ("up", "down"))
+    availability = 100.0 * up / (up + down) if up + down else None
+    checks = found.tally.checked()
+    broken = {agent_id for one in checks for agent_id in one.agents}
+    consistency = 100.0 * (found.agents - len(broken)) / found.agents if found.agents else None
     recovered = sum(one.completed is not None for one in deaths)
     # A mean of nothing is no fast recovery.
     mean = times.avg if times is not None else math.inf
@@ -107,7 +146,7 @@ def verdict_of(report: ScenarioReport, agents: Sequence[Judged], problems: Seque
     succeeded = [one for one in actions if one.outcome is Outcome.SUCCEEDED]
     took = math.fsum(one.duration for one in succeeded) / len(succeeded) if succeeded else 0.0
     return Verdict(
-        agents=len(agents),
+        agents=found.agents,
         actions=len(actions),
         deaths=len(deaths),
         recovered=recovered,
@@ -118,34 +157,8 @@ def verdict_of(report: ScenarioReport, agents: Sequence[Judged], problems: Seque
         score=score,
         grade=NO_DATA if score is None else grade_of(score),
         go=go_score(total=len(actions), succeeded=len(succeeded), seconds=took),
-        effects=tuple(_effects(actions, deaths)),
-        failovers=tuple(during),
-        spans=tuple(lived),
-        problems=tuple(problems),
+        effects=tuple(effects_of(targets, found.felt)),
+        failovers=tuple(found.failovers),
+        spans=tuple(found.spans),
+        problems=tuple(unread),
     )
-
-
-def _effects(actions: Sequence[ActivityReport], deaths: Sequence[Failover]) -> Iterator[FaultEffect]:
-    """Each action with the first death of its target between it and the next action on the same agent."""
-    left = sorted(deaths, key=lambda one: one.triggered)
-    begun = sorted(((one.started, one) for one in actions if one.started is not None), key=lambda pair: pair[0])
-    for started, action in begun:
-        later = (moment for moment, other in begun if other.target == action.target and moment > started)
-        until = min(later, default=None)
-        death = next((one for one in left if _is_of(one, action.target, started, until)), None)
-        effect = FaultEffect(action.label or action.name, action.fault, action.target, started, action.outcome.value)
-        if death is not None:
-            left.remove(death)
-            effect = replace(
-                effect,
-                cause=death.cause,
-                detected=max(0.0, (death.triggered - started).total_seconds()),
-                recovered=None if death.completed is None else (death.completed - started).total_seconds(),
-            )
-        yield effect
-
-
-def _is_of(death: Failover, target: str, started: datetime, until: datetime | None) -> bool:
-    """The death came between an action on the agent and the next one."""
-    is_before_next = until is None or death.triggered < until - _SLACK
-    return death.agent_id == target and death.triggered >= started - _SLACK and is_before_next

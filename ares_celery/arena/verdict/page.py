@@ -10,7 +10,7 @@ from typing import Final
 from ares_celery.arena.verdict.history import Span
 from ares_celery.arena.verdict.journal import ActivityReport, Phase, ScenarioReport
 from ares_celery.arena.verdict.scores import NO_DATA
-from ares_celery.arena.verdict.verdict import Verdict
+from ares_celery.arena.verdict.verdict import FaultEffect, Verdict
 
 __all__ = ["page"]
 
@@ -20,6 +20,8 @@ _LEFT: Final = 180
 _ROW: Final = 22
 #: Agents that the picture shows: first those that were down.
 _MOST_ROWS: Final = 60
+#: Agents that are named of one action.
+_MOST_NAMED: Final = 5
 _COLOURS: Final = {"up": "#2e7d32", "down": "#c62828", "out": "#cfd8dc"}
 _STYLE: Final = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:68rem;padding:0 1rem;color:#222;background:#fff}
@@ -133,12 +135,20 @@ def _effects(verdict: Verdict) -> Iterator[str]:
     if not verdict.effects:
         return
     yield "<h2>Fault → detected → recovered</h2><table><tr><th>Action</th><th>Agent</th><th>Outcome</th>"
-    yield "<th>Death</th><th>Detected in</th><th>Recovered in</th></tr>"
+    yield "<th>Death</th><th>Detected in</th><th>Recovered in</th><th>Lasted</th><th>Met meanwhile</th></tr>"
     for one in verdict.effects:
-        yield f'<tr><td>{escape(one.name)}</td><td>{escape(one.target)}</td><td class="{one.outcome}">{one.outcome}'
-        yield f"</td><td>{escape(one.cause) or '–'}</td><td>{_seconds(one.detected)}</td>"
-        yield f"<td>{_seconds(one.recovered)}</td></tr>"
+        yield f"<tr><td>{escape(one.name)}</td><td>{escape(_whom(one))}</td>"
+        yield f'<td class="{one.outcome}">{one.outcome}</td><td>{escape(one.cause) or "–"}</td>'
+        yield f"<td>{_seconds(one.detected)}</td><td>{_seconds(one.recovered)}</td>"
+        yield f"<td>{_seconds(one.lasted)}{f', {escape(one.ended)}' if one.ended else ''}</td>"
+        yield f"<td>{escape(', '.join(f'{name} × {count}' for name, count in one.felt.items()) or '–')}</td></tr>"
     yield "</table>"
+
+
+def _whom(effect: FaultEffect) -> str:
+    named = (effect.target,) if effect.target else effect.agents[:_MOST_NAMED]
+    more = len(effect.agents) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def _invariants(verdict: Verdict) -> Iterator[str]:

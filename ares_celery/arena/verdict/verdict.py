@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -25,8 +26,13 @@ class FaultEffect:
         at: When, by the clock of the store.
         outcome: How the action itself ended.
         cause: The class of the death that came of it; empty when it killed nobody.
-        detected: Seconds until the death was found; None: there was none.
-        recovered: Seconds until the agent ran again; None: it did not, or had not died.
+        detected: Seconds until the death was found, of several the last; None: there was none.
+        recovered: Seconds until all that had died ran again; None: one did not, or none had died.
+        agents: Whom it was about, as far as they were judged: also those that a kill took along.
+        deaths: How many of them died of it.
+        lasted: Seconds that the fault was active; None: it is not over, or no fault that lasts.
+        ended: How that ended: ``healed``, ``time``, ``count`` or ``replaced``.
+        felt: Events that tell of a disturbance, by type, until the next action on the same agent: how many.
     """
 
     name: str
@@ -37,11 +43,16 @@ class FaultEffect:
     cause: str = ""
     detected: float | None = None
     recovered: float | None = None
+    agents: tuple[str, ...] = ()
+    deaths: int = 0
+    lasted: float | None = None
+    ended: str = ""
+    felt: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         told: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return {**told, "at": self.at.isoformat()}
+        return {**told, "at": self.at.isoformat(), "agents": list(self.agents), "felt": dict(self.felt)}
 
 
 @dataclass(frozen=True, slots=True)

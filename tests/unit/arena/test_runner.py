@@ -14,6 +14,8 @@ from ares_celery.arena.loading import parse_scenario
 from ares_celery.arena.runner import ScenarioRun
 from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.errors import AgentNotFoundError
+from ares_celery.model.agent import AgentState
+from ares_celery.testing import ManualClock
 from tests.unit.arena.managers import StandIn
 from tests.wait import wait_until
 
@@ -69,14 +71,38 @@ def deed(name: str, kind: str = "action", **arguments: Any) -> dict[str, Any]:
     return {"type": kind, "name": name, "provider": provider, **own}
 
 
+def simulated() -> ManualClock:
+    """Time jumps to the end of a wait; only the wait for the end of an activity is one in real time."""
+
+    def wait(event: threading.Event, until: float) -> bool:
+        if until - clock.monotonic() >= 3600:
+            return event.wait(10)
+        clock.move_to(until)
+        return event.is_set()
+
+    clock = ManualClock(wait)
+    return clock
+
+
+def of(func: str, module: str = "ares_celery.arena.actions", /, **arguments: Any) -> dict[str, Any]:
+    """One activity that calls one of our functions."""
+    provider = {"type": "python", "module": module, "func": func, "arguments": arguments}
+    return {"type": "action", "name": func, "provider": provider}
+
+
 def made(
-    *method: dict[str, Any], config: Any = None, activities: Any = None, manager: Any = None, **more: Any
+    *method: dict[str, Any],
+    config: Any = None,
+    activities: Any = None,
+    manager: Any = None,
+    clock: Any = None,
+    **more: Any,
 ) -> ScenarioRun:
     """A run of these activities."""
     extension = {"name": "ares", "config": config or {}, "activities": activities or {}}
     document = {"title": "t", "method": list(method), "extensions": [extension], **more}
     scenario = parse_scenario(document, allow_modules=[DEEDS])
-    return ScenarioRun(cast("Any", manager or StandIn()), scenario, allow_modules=[DEEDS])
+    return ScenarioRun(cast("Any", manager or StandIn()), scenario, allow_modules=[DEEDS], clock=clock)
 
 
 def by_name(report: ScenarioReport, phase: Phase = Phase.METHOD) -> dict[str, ActivityReport]:
@@ -309,6 +335,52 @@ def test_the_hypothesis_is_looked_at_again_after_the_method(deeds: Deeds) -> Non
     assert "the tolerance is 'no such'" in by_name(report, Phase.BEFORE)["nobody rests"].problem
 
 
+def test_what_held_before_and_not_after_is_a_deviation(deeds: Deeds) -> None:
+    """Each probe is asked on both sides of the method, and the rollbacks run after all of them."""
+    manager = StandIn()
+    probe = of("agent_is", "ares_celery.arena.probes", agent_id="a", state="running")
+    probe |= {"type": "probe", "tolerance": True}
+
+    def falls_ill(*_: object, **__: object) -> None:
+        manager.infos["a"] = manager.infos["a"].model_copy(update={"state": AgentState.PARKED})
+
+    deeds.work = falls_ill  # type: ignore[method-assign]
+    hypothesis = {"title": "h", "probes": [probe]}
+    rollback = of("resume_agent", agent_id="b")
+    run = made(deed("a"), manager=manager, rollbacks=[rollback], **{"steady-state-hypothesis": hypothesis})
+    report = run.run()
+    assert (report.status, report.partial, report.failed) == (RunStatus.DEVIATED, False, 0)
+    assert [(one.phase, one.outcome) for one in report.activities] == [
+        (Phase.BEFORE, Outcome.SUCCEEDED),
+        (Phase.METHOD, Outcome.SUCCEEDED),
+        (Phase.AFTER, Outcome.FAILED),
+        (Phase.ROLLBACK, Outcome.SUCCEEDED),
+    ]
+    assert "it gave False" in report.activities[2].problem
+
+
+def test_a_run_warms_up_and_cools_down(deeds: Deeds) -> None:
+    """Between hypothesis and method, and between method and hypothesis; in simulated seconds."""
+    clock, moments = simulated(), list[tuple[str, float]]()
+
+    def note(name: str, **_: object) -> bool:
+        moments.append((name, clock.monotonic()))
+        return True
+
+    deeds.work = note  # type: ignore[method-assign]
+    probe = deed("p", "probe", tolerance=True)
+    run = made(
+        deed("a", pauses={"before": "2s", "after": "3s"}),
+        config={"warmup": "10s", "cooldown": "1m"},
+        clock=clock,
+        **{"steady-state-hypothesis": {"title": "h", "probes": [probe]}},
+    )
+    assert run.run().status is RunStatus.COMPLETED
+    assert [name for name, _ in moments] == ["p", "a", "p"]
+    assert moments[1][1] - moments[0][1] == 12
+    assert moments[2][1] - moments[1][1] == 63
+
+
 def test_rollbacks_run_whatever_happens(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them, though one fails; also when the thread of the run itself is to end."""
     report = made(deed("a", fails=True), rollbacks=[deed("r1", fails=True), deed("r2")]).run()
@@ -349,15 +421,13 @@ def test_nobody_looks_at_an_agent_before_its_death_is_noticed(
 
 def action(func: str, **arguments: Any) -> dict[str, Any]:
     """One of ours."""
-    provider = {"type": "python", "module": "ares_celery.arena.actions", "func": func, "arguments": arguments}
-    return {"type": "action", "name": func, "provider": provider}
+    return of(func, **arguments)
 
 
 def test_what_actions_did_is_undone_newest_first_without_being_told() -> None:
     """Faults are healed, paused agents resumed, DAGs put back; what ended by itself is no error."""
     manager = StandIn(heal=AgentNotFoundError(agent_id="a"))
     manager.dags["a"] = {"nodes": ["x", "y"], "edges": [["x", "y"]]}
-
     report = made(
         action("pause_agent", agent_id="a"),
         action("slow_agent", agent_id="b", delay="2s"),
@@ -377,6 +447,23 @@ def test_what_actions_did_is_undone_newest_first_without_being_told() -> None:
         "heal",
         "resume_agent",
     ]
+
+
+@pytest.mark.parametrize("func", ["partition_network", "corrupt_memory"])
+def test_a_fault_that_nobody_survives_may_wait_for_the_return(func: str) -> None:
+    """In a later incarnation, within its time; else it has failed."""
+    manager, clock = StandIn(), simulated()
+    run = made(of(func, agent_id="a", wait="20s"), manager=manager, clock=clock)
+    (failed,) = run.run().of(Phase.METHOD)
+    assert f"{func!r} failed: a did not come back within 20s" in failed.problem
+
+    def next_life(agent_id: str) -> Any:
+        info = manager.infos[agent_id]
+        manager.infos[agent_id] = info.model_copy(update={"incarnation": info.incarnation + 1})
+        return info
+
+    manager.get_agent_info = next_life  # type: ignore[method-assign]
+    assert made(of(func, agent_id="a", wait="20s"), manager=manager, clock=clock).run().status is RunStatus.COMPLETED
 
 
 def test_a_function_may_raise_anything(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:

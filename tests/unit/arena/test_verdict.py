@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -15,12 +18,14 @@ from ares_celery.arena.verdict.compare import compare
 from ares_celery.arena.verdict.history import failovers, spans
 from ares_celery.arena.verdict.invariants import INVARIANTS, Judged, check_invariants
 from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus
-from ares_celery.arena.verdict.judge import verdict_of
+from ares_celery.arena.verdict.judge import judge, verdict_of
 from ares_celery.arena.verdict.junit import junit
 from ares_celery.arena.verdict.page import page
 from ares_celery.arena.verdict.scores import go_score
-from ares_celery.errors import InvalidSettingError
+from ares_celery.errors import InvalidSettingError, StoreUnavailableError
+from ares_celery.ids import Version
 from ares_celery.model.agent import AgentState
+from ares_celery.model.event import Event, ReadOptions
 from tests.unit.arena.histories import START, Stream, action, at, report
 from tests.unit.cli.calling import agent
 
@@ -199,6 +204,119 @@ def test_an_unsound_history_costs_consistency() -> None:
     assert verdict.consistency == 50.0
     assert not verdict.is_sound
     assert verdict_of(report(), [], ["a: cannot be read"]).is_sound is False
+
+
+# -- what came of actions ---------------------------------------------------------------------------------------------
+
+
+def faulty(fault: str, name: str = "inject", seconds: float = 10, **output: Any) -> ActivityReport:
+    """An action with what it gave."""
+    return replace(action(name, seconds), fault=fault, output=output)
+
+
+def test_a_fault_is_told_with_its_end_and_what_the_agent_met() -> None:
+    """Of events that tell of a disturbance, from the injection to the next one, and of nothing that came later."""
+    stream = Stream().add(0, "agent.started").add(9, "step.failed").add(10.1, "fault.injected", fault="f-1")
+    stream.add(11, "step.failed").add(12, "step.failed").add(12, "tick", epoch=3).add(13, "mcp.disconnected")
+    stream.add(15.1, "fault.ended", fault="f-1", by="count").add(15.2, "fault.injected", fault="f-2")
+    stream.add(21, "agent.stopped", reason="pause").add(25, "fault.healed", fault="f-2").add(200, "step.failed")
+    first, second = faulty("inject_llm_failure", id="f-1"), faulty("slow_agent", "slow", 15.2, id="f-2")
+    healed = faulty("heal", "right", 20)
+    effects = verdict_of(report(first, second, healed), [Judged("a", stream.events)]).effects
+    assert [(one.name, one.lasted, one.ended, dict(one.felt)) for one in effects] == [
+        ("inject", 5.0, "count", {"mcp.disconnected": 1, "step.failed": 2}),
+        ("slow", pytest.approx(9.8), "healed", {"agent.stopped": 1}),
+        ("right", None, "", {}),
+    ]
+    assert json.loads(json.dumps(effects[0].to_json()))["felt"] == {"mcp.disconnected": 1, "step.failed": 2}
+
+
+def test_a_kill_is_told_with_all_that_it_took_along() -> None:
+    """Of a worker, of neighbours: the last death and the last return count, and one that stays away."""
+    a, b = Stream("a").add(0, "agent.started").death(11, 2.0), Stream("b").add(0, "agent.started").death(12, 3.0)
+    worker = replace(faulty("kill_worker", agents=["a", "b"]), target="")
+    forced = faulty("kill_agent", agent_id="a", co_tenants=["b"])
+    for kill in (worker, forced):
+        (one,) = verdict_of(report(kill), [Judged("a", a.events), Judged("b", b.events)]).effects
+        assert (one.agents, one.deaths, one.cause, one.detected, one.recovered) == (("a", "b"), 2, "crash", 2.0, 5.0)
+        assert one.felt["failover.completed"] == 2
+    gone = Stream("b").add(0, "agent.started").death(12, None)
+    (one,) = verdict_of(report(worker), [Judged("a", a.events), Judged("b", gone.events)]).effects
+    assert (one.deaths, one.detected, one.recovered) == (2, 2.0, None)
+    alone = replace(worker, output={"agents": [f"agent-{number}" for number in range(9)]})
+    many = [Judged(f"agent-{number}", Stream().events) for number in range(9)]
+    text = page(replace(report(alone), verdict=verdict_of(report(alone), many)))
+    assert "agent-0, agent-1, agent-2, agent-3, agent-4 and 4 more" in text
+
+
+# -- long histories ---------------------------------------------------------------------------------------------------
+
+
+class Tracked(Event):
+    """An event whose life can be followed."""
+
+
+class LongStreams:
+    """A manager with one agent and a stream that is made as it is read; ``trim`` takes away its beginning meanwhile."""
+
+    def __init__(self, length: int, *, trim: Mapping[int, int] = MappingProxyType({}), hole: int = 0) -> None:
+        self.length, self.trim, self.hole = length, trim, hole
+        self.first = 1
+        self.alive: weakref.WeakValueDictionary[int, Tracked] = weakref.WeakValueDictionary()
+        self.most = self.longest = 0
+        self.config = SimpleNamespace(max_restarts_per_agent=3)
+        self.events = self
+
+    def list_agents(self) -> list[Any]:
+        return [agent("a", AgentState.RUNNING)]
+
+    def read(self, stream_id: str, options: ReadOptions) -> tuple[Event, ...]:
+        first = max(options.from_version, self.first)
+        last = min(options.to_version or self.length, self.length, first + options.limit - 1)
+        versions = [one for one in range(first, last + 1) if one != self.hole]
+        found = tuple(Tracked(f"e{one}", stream_id, Version(one), "tick", {}, at(one), epoch=1) for one in versions)
+        self.alive.update({int(one.version): one for one in found})
+        self.most, self.longest = max(self.most, len(self.alive)), max(self.longest, len(found))
+        self.first = self.trim.get(last, self.first)
+        return found
+
+
+def test_of_a_long_history_a_page_is_held_at_a_time() -> None:
+    """However long it is."""
+    for length in (500, 20_000):
+        streams = LongStreams(length)
+        verdict = judge(cast("Any", streams), report(), ["a"])
+        assert (verdict.agents, verdict.is_sound) == (1, True)
+        assert streams.longest == 250
+        assert streams.most <= 2 * streams.longest
+
+
+def test_what_is_trimmed_while_it_is_read_is_no_gap() -> None:
+    """A version that is missing among those that are kept is one."""
+    assert judge(cast("Any", LongStreams(1000, trim={250: 700})), report(), ["a"]).is_sound
+    verdict = judge(cast("Any", LongStreams(1000, hole=251)), report(), ["a"])
+    assert [one.told for one in verdict.invariants if not one.holds] == [("a: version 252 follows 250",)]
+
+
+def test_violations_are_counted_and_the_first_are_told() -> None:
+    """Of a history that is broken throughout as well."""
+    stream = Stream()
+    for number in range(1, 101):
+        stream.add(number, "tick", version=2 * number)
+    (gaps,) = [one for one in check_invariants([Judged("a", stream.events), Judged("b", stream.events)]) if one.count]
+    assert (gaps.count, gaps.agents, len(gaps.told), gaps.told[0]) == (198, ("a", "b"), 20, "a: version 4 follows 2")
+
+
+def test_a_stream_that_cannot_be_read_to_its_end_is_a_problem() -> None:
+    """It is named, and the others are judged."""
+
+    def broken_off() -> Iterator[Event]:
+        yield from Stream().add(0, "agent.started").events
+        raise StoreUnavailableError(url="u", problem="gone")
+
+    verdict = verdict_of(report(action("k", 1)), [Judged("a", broken_off()), Judged("b", Stream("b").events)])
+    assert (verdict.agents, verdict.is_sound) == (1, False)
+    assert verdict.problems[0].startswith("a: ")
 
 
 # -- forms of a report ------------------------------------------------------------------------------------------------

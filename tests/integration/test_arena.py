@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -69,7 +69,7 @@ class Worker:
 
 
 @contextlib.contextmanager
-def living(runtime: Runtime, ids: Sequence[str]) -> Iterator[None]:
+def living(runtime: Runtime, ids: Sequence[str]) -> Generator[None]:
     """Agents run there, swept by a thread."""
     over = threading.Event()
     runtime.register("worker", Worker)

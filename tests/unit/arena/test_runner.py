@@ -335,7 +335,7 @@ def test_the_hypothesis_is_looked_at_again_after_the_method(deeds: Deeds) -> Non
     assert "the tolerance is 'no such'" in by_name(report, Phase.BEFORE)["nobody rests"].problem
 
 
-def test_what_held_before_and_not_after_is_a_deviation(deeds: Deeds) -> None:
+def test_what_held_before_and_not_after_is_a_deviation(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each probe is asked on both sides of the method, and the rollbacks run after all of them."""
     manager = StandIn()
     probe = of("agent_is", "ares_celery.arena.probes", agent_id="a", state="running")
@@ -344,7 +344,7 @@ def test_what_held_before_and_not_after_is_a_deviation(deeds: Deeds) -> None:
     def falls_ill(*_: object, **__: object) -> None:
         manager.infos["a"] = manager.infos["a"].model_copy(update={"state": AgentState.PARKED})
 
-    deeds.work = falls_ill  # type: ignore[method-assign]
+    monkeypatch.setattr(deeds, "work", falls_ill)
     hypothesis = {"title": "h", "probes": [probe]}
     rollback = of("resume_agent", agent_id="b")
     run = made(deed("a"), manager=manager, rollbacks=[rollback], **{"steady-state-hypothesis": hypothesis})
@@ -359,7 +359,7 @@ def test_what_held_before_and_not_after_is_a_deviation(deeds: Deeds) -> None:
     assert "it gave False" in report.activities[2].problem
 
 
-def test_a_run_warms_up_and_cools_down(deeds: Deeds) -> None:
+def test_a_run_warms_up_and_cools_down(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between hypothesis and method, and between method and hypothesis; in simulated seconds."""
     clock, moments = simulated(), list[tuple[str, float]]()
 
@@ -367,7 +367,7 @@ def test_a_run_warms_up_and_cools_down(deeds: Deeds) -> None:
         moments.append((name, clock.monotonic()))
         return True
 
-    deeds.work = note  # type: ignore[method-assign]
+    monkeypatch.setattr(deeds, "work", note)
     probe = deed("p", "probe", tolerance=True)
     run = made(
         deed("a", pauses={"before": "2s", "after": "3s"}),
@@ -450,7 +450,7 @@ def test_what_actions_did_is_undone_newest_first_without_being_told() -> None:
 
 
 @pytest.mark.parametrize("func", ["partition_network", "corrupt_memory"])
-def test_a_fault_that_nobody_survives_may_wait_for_the_return(func: str) -> None:
+def test_a_fault_that_nobody_survives_may_wait_for_the_return(func: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a later incarnation, within its time; else it has failed."""
     manager, clock = StandIn(), simulated()
     run = made(of(func, agent_id="a", wait="20s"), manager=manager, clock=clock)
@@ -462,7 +462,7 @@ def test_a_fault_that_nobody_survives_may_wait_for_the_return(func: str) -> None
         manager.infos[agent_id] = info.model_copy(update={"incarnation": info.incarnation + 1})
         return info
 
-    manager.get_agent_info = next_life  # type: ignore[method-assign]
+    monkeypatch.setattr(manager, "get_agent_info", next_life)
     assert made(of(func, agent_id="a", wait="20s"), manager=manager, clock=clock).run().status is RunStatus.COMPLETED
 
 

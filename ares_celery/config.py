@@ -304,6 +304,8 @@ class ProcessSettings(BaseModel):
     #: None = the default `workers.agents`, which may be missing; a named module may not.
     agent_modules: tuple[str, ...] | None = None
     app: str | None = None
+    #: Of a worker whose clock may be moved: see `chaos/moved_clock.py`.
+    clock_file: str | None = None
 
     @field_validator("namespace")
     @classmethod

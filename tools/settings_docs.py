@@ -38,6 +38,13 @@ PROCESS: Final = {
         ),
     ),
     "ARES_APP": ("workers.app, else a built-in one", "The Celery app of the `ares` command."),
+    "ARES_CLOCK_FILE": (
+        "none",
+        (
+            "Of a worker: the file through which the action `clock_offset` of a scenario moves its wall clock. Needs "
+            "the extra `clock`."
+        ),
+    ),
 }
 
 

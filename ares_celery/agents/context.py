@@ -147,7 +147,8 @@ class AgentContext(ContextInfo, Sharing, Spawning, Stepping, ModelCalls, Protoco
         order, and the next incarnation waits for what is left.
 
         Args:
-            t: An aware datetime. It is a moment of the wall clock: when that steps, the wait is shorter or longer.
+            t: An aware datetime. It is a moment of the wall clock: when that steps, the wait is shorter or longer. One
+                that is worked out from the clock of a machine is as wrong as that clock; for a span there is ``sleep``.
             release_slot: The agent gives its slot back while it waits, and costs nothing but its record: the
                 incarnation ends in order, ``finally`` blocks and ``stop`` included, and ``start`` begins from the top
                 when the time has come. Recorded steps are skipped then, so the time should come from one:

@@ -22,12 +22,19 @@ from typing import Any, Final
 from ares_celery.arena.dags import without_edge, without_node
 from ares_celery.arena.link import tell_link
 from ares_celery.arena.ring import Ring, at_hand
-from ares_celery.errors import ActivityFailedError, AgentNotFoundError, OperationNotSupportedError
+from ares_celery.chaos.moved_clock import move_clock, parse_offset
+from ares_celery.errors import (
+    ActivityFailedError,
+    AgentNotFoundError,
+    ChaosDisabledError,
+    OperationNotSupportedError,
+)
 from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import parse_duration
 from ares_celery.model.fault import Fault
 
 __all__ = [
+    "clock_offset",
     "corrupt_memory",
     "disconnect_mcp",
     "heal",
@@ -318,9 +325,31 @@ def redis_outage(link: str, *, duration: Span = "10s") -> Mapping[str, Any]:
 
 def _disturb_link(name: str, link: str, duration: Span, **said: float) -> Mapping[str, Any]:
     with at_hand() as ring:
+        _demand_chaos(ring, name)
         told = tell_link(link, {"duration": parse_duration(duration).total_seconds(), **said}, name)
         ring.later(f"end {name}", lambda: tell_link(link, {"duration": 0}, name))
         return told
+
+
+def clock_offset(file: str, offset: float | str, *, duration: Span = "10s") -> Mapping[str, Any]:
+    """Moves the wall clock of the worker of this machine that was started with this file as ``ARES_CLOCK_FILE``.
+
+    Args:
+        file: The file.
+        offset: How far: seconds, or text such as ``2h`` and ``-90s``; 0 puts it right.
+        duration: When it is right again by itself.
+    """
+    with at_hand() as ring:
+        _demand_chaos(ring, "clock_offset")
+        told = move_clock(Path(file), parse_offset(offset), parse_duration(duration))
+        ring.later(f"put right the clock of {file}", lambda: _put_right(file))
+        return told
+
+
+def _put_right(file: str) -> None:
+    # A worker that is gone has no clock.
+    with contextlib.suppress(OperationNotSupportedError):
+        move_clock(Path(file), timedelta(0), timedelta(0))
 
 
 def stop_beat(pidfile: str = "celerybeat.pid") -> Mapping[str, Any]:
@@ -328,6 +357,8 @@ def stop_beat(pidfile: str = "celerybeat.pid") -> Mapping[str, Any]:
 
     Whoever watches beat starts it again; nothing here does.
     """
+    with at_hand() as ring:
+        _demand_chaos(ring, "stop_beat")
     try:
         pid = int(Path(pidfile).read_text())
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -338,6 +369,13 @@ def stop_beat(pidfile: str = "celerybeat.pid") -> Mapping[str, Any]:
         raise ActivityFailedError(name="stop_beat", problem=f"process {pid} of {pidfile} is no beat")
     os.kill(pid, signal.SIGKILL)
     return {"pid": pid}
+
+
+def _demand_chaos(ring: Ring, operation: str) -> None:
+    """What reaches no agent passes no store that would refuse it."""
+    manager = ring.manager
+    if not manager.config.chaos and manager.introspect().chaos.get("allowed_until") is None:
+        raise ChaosDisabledError(operation=operation, namespace=manager.namespace)
 
 
 # -- registered DAGs ---------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ares_celery.arena.problems import Place, Problems
 from ares_celery.arena.values import as_mapping
 from ares_celery.arena.variables import has_variable
+from ares_celery.chaos.moved_clock import parse_offset
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.ids import check_agent_id
 from ares_celery.model.durations import parse_duration
@@ -129,10 +130,11 @@ def _agent_id(value: object) -> None:
     check_agent_id(value)
 
 
-_CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "agent_id": _agent_id,
     "delay": _span,
     "duration": _span,
+    "offset": parse_offset,
     "timeout": _span,
     "wait": _span,
     "within": _span,

@@ -1,4 +1,4 @@
-"""The thirteen actions of the seed's scenarios, as calls of our own actions."""
+"""The thirteen actions of the seed's scenarios, and one of ours, as calls of our own actions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ class SeedType:
         needs: Fields that have to name something.
         metadata: What may be said of it.
         arguments: From target, source and metadata to those of our action.
+        demands: What has to be said of it.
     """
 
     func: str
     needs: tuple[str, ...]
     metadata: frozenset[str]
     arguments: Arguments
+    demands: tuple[str, ...] = ()
 
 
 def _agent(target: str, source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - as the others
@@ -65,6 +67,10 @@ def _node(target: str, source: str, metadata: Mapping[str, Any]) -> dict[str, An
     return {"node_id": target, **metadata}
 
 
+def _clock(target: str, source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - as the others
+    return {"file": target, "duration": _DEFAULT, **metadata}
+
+
 def _nobody(target: str, source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - as the others
     return dict(metadata)
 
@@ -87,6 +93,8 @@ SEED_TYPES: Final[Mapping[str, SeedType]] = {
     "memory_corrupt": SeedType("corrupt_memory", _TARGET, frozenset({"duration", "seed", "reason"}), _agent),
     "mcp_disconnect": SeedType("disconnect_mcp", _TARGET, _ANY | {"server"}, _lasting),
     "llm_failure": SeedType("inject_llm_failure", _TARGET, _ANY | {"error_type", "retry_after"}, _lasting),
+    # Not of the seed: the target is the file of the worker's ARES_CLOCK_FILE.
+    "clock_offset": SeedType("clock_offset", _TARGET, frozenset({"offset", "duration"}), _clock, ("offset",)),
 }
 
 
@@ -103,6 +111,10 @@ def check_seed_action(action: Mapping[str, Any], place: Place, problems: Problem
     for field in kind.needs:
         if not action.get(field):
             problems.add((*place, field), f"{name} needs it, and it is missing")
-    for key in sorted(set(as_mapping(action.get("metadata"))) - kind.metadata):
+    said = as_mapping(action.get("metadata"))
+    for key in kind.demands:
+        if said.get(key) is None:
+            problems.add((*place, "metadata", key), f"{name} needs it, and it is missing")
+    for key in sorted(set(said) - kind.metadata):
         problems.add((*place, "metadata", key), f"{name} takes {', '.join(sorted(kind.metadata))}")
     return kind

@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from celery import Celery
@@ -30,7 +31,9 @@ from ares_celery.celery_app.process_end import end_when_late
 from ares_celery.celery_app.services import WorkerServices
 from ares_celery.celery_app.unknown_tasks import hide_unknown_bodies
 from ares_celery.celery_app.wiring import Wiring
+from ares_celery.chaos.moved_clock import MovedClock
 from ares_celery.clock import SystemClock
+from ares_celery.errors import AresError
 from ares_celery.runtime.offspring import lead_process_group
 
 __all__ = ["PrepareWorker", "connect_worker"]
@@ -101,10 +104,12 @@ class _WorkerHooks:
         self._hosts_agents = hosts_agents
         self._broker_ports = broker_ports(wiring.app)
         self._pid = os.getpid()
+        self._moved_clock: MovedClock | None = None
 
     def connect(self) -> None:
         """Before the pool is made: children inherit the agent types and the drain line."""
         self._load_agents()
+        self._hold_clock()
         hide_unknown_bodies()
         # The last hooks of an earlier worker in this process, as in tests, must not answer for this one.
         uid = "ares-worker"
@@ -136,12 +141,25 @@ class _WorkerHooks:
             raise SystemExit(f"ARES_AGENT_MODULES cannot be loaded: {type(error).__name__}: {error}") from error
         log.info("agent modules: %s", ", ".join(modules) or "none")
 
+    def _hold_clock(self) -> None:
+        """A worker that ignored the wish would let its scenarios pass for nothing."""
+        path = self._wiring.settings.clock_file
+        if path is None:
+            return
+        try:
+            self._moved_clock = MovedClock(Path(path))
+        except AresError as error:
+            log.critical("%s", error)
+            raise SystemExit(f"ARES_CLOCK_FILE cannot be followed: {error}") from error
+
     def _on_logger(self, logger: logging.Logger | None = None, **_: object) -> None:
         if logger is not None:
             tag_handlers(logger)
 
     def _on_ready(self, sender: Any = None, **_: object) -> None:  # noqa: ANN401 - Celery's Consumer
         wiring = self._wiring
+        if self._moved_clock is not None:
+            self._moved_clock.follow()
         if _has_children(sender) and wiring.plugins is not None:
             wiring.plugins.let_children_host()
         elif self._hosts_agents:
@@ -166,6 +184,8 @@ class _WorkerHooks:
         let_go_of_sockets(self._broker_ports)
         wiring.drain.become_child()
         wiring.drain.watch(wiring.drain_host)
+        if self._moved_clock is not None:
+            self._moved_clock.follow()
         if self._hosts_agents:
             wiring.warm_up()
 

@@ -25,6 +25,7 @@ import yaml
 from ares_celery import AgentContext, AgentSpec
 from ares_celery.arena.actions import redis_latency, redis_outage, stop_beat
 from ares_celery.arena.loading import parse_scenario
+from ares_celery.arena.ring import Ring, entered
 from ares_celery.arena.runner import ScenarioRun
 from ares_celery.arena.survival import plan_survival
 from ares_celery.arena.verdict.journal import RunStatus, ScenarioReport
@@ -324,6 +325,16 @@ def test_chaos_toolkit_runs_our_actions_and_probes(runtime: Runtime, tmp_path: P
     ]
 
 
+@pytest.fixture
+def ring(runtime: Runtime) -> Iterator[Ring]:
+    """What actions find that are called by themselves, where faults are allowed for a time."""
+    runtime.manager.enable_chaos("1h")
+    made = Ring(runtime.manager)
+    with entered(made):
+        yield made
+
+
+@pytest.mark.usefixtures("ring")
 def test_the_link_to_redis_is_slow_or_cut_as_actions_say(redis_server: RedisServer, tmp_path: Path) -> None:
     """And no longer than they say; a beat is killed only if it is one."""
     env = environment(tmp_path)

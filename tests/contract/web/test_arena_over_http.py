@@ -142,6 +142,7 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
     ours = {"type": "python", "module": "ares_celery.arena.actions"}
     link = {**ours, "func": "redis_outage", "arguments": {"link": "127.0.0.1:1"}}
     beat = {**ours, "func": "stop_beat", "arguments": {"pidfile": str(made)}}
+    clock = {**ours, "func": "clock_offset", "arguments": {"file": str(made), "offset": "2h"}}
 
     def one(name: str, provider: dict[str, Any], kind: str = "action") -> dict[str, Any]:
         return {"type": kind, "name": name, "provider": provider, **({"tolerance": 200} if kind == "probe" else {})}
@@ -149,7 +150,7 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
     file = {
         "title": "reaches out",
         "steady-state-hypothesis": {"title": "up", "probes": [one("a", address, "probe")]},
-        "method": [one("b", program), one("link", link), one("beat", beat)],
+        "method": [one("b", program), one("link", link), one("beat", beat), one("clock", clock)],
         "rollbacks": [one("c", program)],
     }
     for route in ("run", "validate"):
@@ -160,8 +161,11 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
             "method",
             "method",
             "method",
+            "method",
             "rollbacks",
         ]
+    moved = scenario({"action": {"type": "clock_offset", "target_id": str(made), "metadata": {"offset": "2h"}}})
+    assert refusing.post("/arena/scenario/run", {"scenario": moved}).code == "invalid_scenario"
     refused = refusing.post("/arena/scenario/run", {"scenario": {"title": "code", "method": [one("d", code)]}})
     assert (refused.status, refused.code) == (400, "invalid_scenario")
     assert not made.exists()

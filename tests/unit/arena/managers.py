@@ -36,10 +36,15 @@ class StandIn:
         self.config = SimpleNamespace(lease_ttl=timedelta(milliseconds=50))
         self.calls: list[tuple[Any, ...]] = []
         self.dags: dict[str, Any] = {}
+        #: Allowed by the settings.
+        self.config = SimpleNamespace(chaos=True)
+        #: Allowed for a time.
+        self.allowed_until: datetime | None = None
         self._lock = threading.Lock()
 
     def introspect(self) -> Any:
-        return SimpleNamespace(time=datetime(2030, 1, 1, tzinfo=UTC), dags={"keys": list(self.dags)})
+        chaos = {"allowed_until": self.allowed_until}
+        return SimpleNamespace(time=datetime(2030, 1, 1, tzinfo=UTC), dags={"keys": list(self.dags)}, chaos=chaos)
 
     def list_agents(self, *, states: Any = None, type: str | None = None) -> list[AgentInfo]:
         for one in list(self.unseen):

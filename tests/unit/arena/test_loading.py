@@ -339,10 +339,26 @@ def test_ten_scenarios_come_with_the_package() -> None:
 
 @pytest.mark.parametrize("kind", SEED_TYPES)
 def test_every_type_of_the_seed_is_taken(kind: str) -> None:
-    """All thirteen, with what they need."""
-    found = parse_scenario(seed(step(kind, "a", source_id="b", id="one")))
+    """All thirteen and ours, with what they need."""
+    metadata = {"metadata": {"offset": "2h"}} if kind == "clock_offset" else {}
+    found = parse_scenario(seed(step(kind, "a", source_id="b", id="one", **metadata)))
     assert found.method[0].fault == kind
-    assert len(SEED_TYPES) == 13
+    assert len(SEED_TYPES) == 13 + 1
+
+
+def test_what_is_wrong_with_a_clock_is_named_in_either_form() -> None:
+    """How far has to be said, as an offset; the file is the target of the seed's form, whose faults last 5 s."""
+    assert problems_of(seed(step("clock_offset"), step("clock_offset", "", metadata={"offset": "soon", "by": 1}))) == {
+        "actions[0].action.metadata.offset": ["clock_offset needs it, and it is missing"],
+        "actions[1].action.target_id": ["clock_offset needs it, and it is missing"],
+        "actions[1].action.metadata.by": ["clock_offset takes duration, offset"],
+        "actions[1].action.metadata.offset": ["'soon' is no offset; write seconds as a number, or 2h, -90s, +1h30m"],
+    }
+    wrong = problems_of(experiment(activity("clock_offset", file="/run/w1", offset="367d", duration="25h")))
+    assert {place.rpartition(".")[2] for place in wrong} == {"offset", "duration"}
+    provider = parse_scenario(seed(step("clock_offset", "/run/w1", metadata={"offset": -90}))).method[0].provider
+    assert isinstance(provider, PythonProvider)
+    assert provider.arguments == {"file": "/run/w1", "offset": -90, "duration": "5s"}
 
 
 def test_the_seed_says_with_duration_how_slow_and_how_long() -> None:

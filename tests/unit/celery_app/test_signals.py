@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from celery import Celery, signals
@@ -82,4 +84,16 @@ def test_a_worker_that_cannot_import_its_agents_does_not_start(namespace: str) -
     """It would take their messages and fail each; only an exit gets through Celery's signals."""
     app = make_app(namespace, "no_such_module_of_agents")
     with pytest.raises(SystemExit, match=r"ARES_AGENT_MODULES.*no_such_module_of_agents"):
+        begin_worker(app, f"{namespace}.agents")
+
+
+def test_a_worker_whose_clock_cannot_be_moved_as_asked_does_not_start(
+    namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A scenario about it would pass for nothing; the cure is named. A worker of other queues does not care."""
+    settings = ProcessSettings(namespace=namespace, agent_modules=(), clock_file=str(tmp_path / "clock"))
+    monkeypatch.setitem(sys.modules, "time_machine", None)
+    app = create_app(settings, set_as_current=False)
+    begin_worker(app, "celery")
+    with pytest.raises(SystemExit, match=r"ARES_CLOCK_FILE cannot be followed: .*ares-celery\[clock\]"):
         begin_worker(app, f"{namespace}.agents")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from datetime import datetime
 from typing import Any
 
 from ares_celery import AgentContext, agent
+from ares_celery.clock import SystemClock
 
 
 @agent("alarm")
@@ -19,7 +19,7 @@ class Alarm:
 
     async def start(self, ctx: AgentContext) -> str:
         await ctx.sleep_until(self.until)
-        await ctx.emit("woke", {"wall": time.time()})
+        await ctx.emit("woke", {"wall": SystemClock().wall() / 1e6})
         return "woke"
 
 
@@ -39,7 +39,7 @@ class Watch:
         self.ticks += event.type == "ticked"
 
     async def process(self, ctx: AgentContext, message: Any) -> Any:
-        return {"wall": time.time(), "pid": os.getpid()}
+        return {"wall": SystemClock().wall() / 1e6, "pid": os.getpid()}
 
     def snapshot(self) -> dict[str, object]:
         return {"ticks": self.ticks}

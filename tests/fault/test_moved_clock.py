@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +14,7 @@ import pytest
 from ares_celery import AgentSpec
 from ares_celery.arena.actions import clock_offset
 from ares_celery.arena.ring import Ring, entered
+from ares_celery.clock import SystemClock, to_datetime
 from ares_celery.errors import OperationNotSupportedError
 from tests.fleet import Fleet
 
@@ -24,7 +25,7 @@ LATE = 3.0
 
 def now() -> datetime:
     """The right time, which Redis has, too."""
-    return datetime.now(UTC)
+    return to_datetime(SystemClock().wall())
 
 
 def off(fleet: Fleet) -> float:

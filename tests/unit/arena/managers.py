@@ -33,12 +33,11 @@ class StandIn:
         #: Looks at the agents after which a death is noticed, and whoever died runs again.
         self.looks = 0
         self.unseen: dict[str, int] = {}
-        self.config = SimpleNamespace(lease_ttl=timedelta(milliseconds=50))
+        #: Faults are allowed by the settings.
+        self.config = SimpleNamespace(chaos=True, lease_ttl=timedelta(milliseconds=50))
         self.calls: list[tuple[Any, ...]] = []
         self.dags: dict[str, Any] = {}
-        #: Allowed by the settings.
-        self.config = SimpleNamespace(chaos=True)
-        #: Allowed for a time.
+        #: Faults are allowed for a time.
         self.allowed_until: datetime | None = None
         self._lock = threading.Lock()
 

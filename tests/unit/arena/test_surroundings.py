@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -87,7 +86,7 @@ def test_a_worker_that_has_ended_does_not_spoil_the_end_of_the_run(tmp_path: Pat
 def test_nothing_is_disturbed_where_chaos_is_off(path: Path, func: str, arguments: dict[str, str]) -> None:
     """Neither by the settings nor for a time; whoever has allowed it for a time has allowed these, too."""
     manager = StandIn()
-    manager.config = SimpleNamespace(chaos=False)
+    manager.config.chaos = False
     ring = Ring(cast("Any", manager))
     given = {name: str(path) if value == FILE else value for name, value in arguments.items()}
     with entered(ring), pytest.raises(ChaosDisabledError, match=f"{func} is refused.*ares chaos enable --for 1h"):
@@ -101,5 +100,5 @@ def test_nothing_is_disturbed_where_chaos_is_off(path: Path, func: str, argument
 def test_a_run_where_chaos_is_off_has_a_precondition_that_is_not_met(path: Path) -> None:
     """As for all faults: exit code 5."""
     manager = StandIn()
-    manager.config = SimpleNamespace(chaos=False)
+    manager.config.chaos = False
     assert run(clock(path, offset="2h"), manager=manager).status is RunStatus.PRECONDITION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,17 @@ def test_ten_scenarios_come_with_the_package() -> None:
     faults = {one.fault for scenario in found for one in scenario.method if one.kind == "action"} - {"heal"}
     lasting = {"slow_agent", "tool_timeout", "partition_network", "corrupt_memory", "disconnect_mcp"}
     assert faults == lasting | {"inject_llm_failure", "kill_agent", "kill_worker", "pause_agent"}
+
+
+@pytest.mark.parametrize("name", ready_scenarios())
+def test_chaos_toolkit_takes_the_ready_scenarios(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own validation has nothing to say of them, functions and arguments included."""
+    experiments: Any = pytest.importorskip("chaoslib.experiment", reason="in the set of highest versions only")
+    loader: Any = pytest.importorskip("chaoslib.loader")
+    monkeypatch.setenv("ARES_ARENA_AGENT", "a")
+    monkeypatch.setenv("ARES_ARENA_WORKER", "w@host")
+    with as_file(files("ares_celery.arena") / "scenarios" / f"{name}.yaml") as path:
+        experiments.ensure_experiment_is_valid(loader.load_experiment(str(path)))
 
 
 @pytest.mark.parametrize("kind", SEED_TYPES)

@@ -288,6 +288,51 @@ def test_a_timeout_ends_the_method(deeds: Deeds) -> None:
     assert deeds.log == ["+r", "-r"]
 
 
+@pytest.mark.spec(143)
+@pytest.mark.parametrize("end", ["timeout", "stop_on_error", "stop"])
+def test_what_does_not_end_with_the_run_is_told_and_not_waited_for(
+    deeds: Deeds, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """An action that hangs holds up neither report nor rollbacks; how it ends later is not told."""
+    monkeypatch.setattr("ares_celery.arena.method._GRACE", 0.05)
+    deeds.gate.clear()
+    config: dict[str, Any] = {"parallel_actions": True, "max_concurrent": 2}
+    if end != "stop":
+        config[end] = "100ms" if end == "timeout" else True
+    run = made(
+        deed("hangs", waits=True),
+        deed("other", fails=end == "stop_on_error"),
+        deed("later"),
+        config=config,
+        activities={"later": {"depends_on": ["hangs"]}},
+        rollbacks=[deed("r")],
+    )
+
+    def stop() -> None:
+        wait_until(lambda: "-other" in deeds.log, "the other")
+        run.stop()
+
+    if end == "stop":
+        threading.Thread(target=stop).start()
+    report = run.run()
+    found = by_name(report)
+    assert [(found[name].outcome, found[name].problem) for name in ("hangs", "later")] == [
+        (Outcome.CANCELLED, "it still ran when the run ended"),
+        (Outcome.CANCELLED, "the run ended before it"),
+    ]
+    assert (report.status, report.partial) == (RunStatus.INTERRUPTED, True)
+    assert {
+        "timeout": "its timeout of 0.1 s is over",
+        "stop_on_error": "'other' did not end as it had to, and stop_on_error is set",
+        "stop": "it was stopped",
+    }[end] == report.partial_because
+    assert by_name(report, Phase.ROLLBACK)["r"].outcome is Outcome.SUCCEEDED
+    assert "-hangs" not in deeds.log
+    deeds.gate.set()
+    wait_until(lambda: "-hangs" in deeds.log, "its end")
+    assert by_name(report)["hangs"].outcome is Outcome.CANCELLED
+
+
 def test_a_run_stopped_before_it_begins_does_nothing_but_roll_back(deeds: Deeds) -> None:
     """A signal may come at any time."""
     run = made(deed("a"), rollbacks=[deed("r")])

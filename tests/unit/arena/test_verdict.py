@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -366,6 +367,36 @@ def test_the_page_is_one_file_that_loads_and_runs_nothing() -> None:
     assert "&lt;script&gt;alert(1)" in text
     assert "2.000 s" in text
     assert page(report()).count("<h1>") == 1
+
+
+def test_the_picture_is_well_formed_and_says_when_who_was_down() -> None:
+    """As XML, with nothing from elsewhere in it; one row for each agent, in seconds of the run."""
+    a = Stream("a").add(-5, "agent.started").death(25, 25.0)
+    b = Stream("b").add(-5, "agent.started")
+    run = report(replace(action("kill <a>", 25), label="kill <a>"))
+    text = page(replace(run, verdict=verdict_of(run, [Judged("b", b.events), Judged("a", a.events)])))
+    (picture,) = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert re.findall(r"""https?:|//|url\(|@import|xlink|<image|<use|<style|javascript:""", picture) == []
+    assert re.findall(r"""(?:src|href|srcset|poster|xmlns)\s*=|https?://|url\(|@import""", text) == []
+    root = ET.fromstring(picture)  # noqa: S314 - made here
+    width, height = (float(one) for one in str(root.get("viewBox")).split()[2:])
+    shown = [
+        (one.get("fill"), round(float(str(one.get("x")))), round(float(str(one.get("width")))), one.findtext("title"))
+        for one in root.findall("rect")
+    ]
+    # 810 points are 100 s; who was down comes first.
+    assert shown == [
+        ("#2e7d32", 180, 202, "a: up for 25.000 s"),
+        ("#c62828", 382, 202, "a: down for 25.000 s"),
+        ("#2e7d32", 585, 405, "a: up for 50.000 s"),
+        ("#2e7d32", 180, 810, "b: up for 100.000 s"),
+    ]
+    (line,) = root.findall("line")
+    assert (line.get("x1"), line.findtext("title")) == ("382.5", "kill <a>")
+    for one in root.iter():
+        x, y = float(one.get("x") or one.get("x1") or 0), float(one.get("y") or one.get("y2") or 0)
+        assert 0 <= x <= width
+        assert 0 <= y <= height
 
 
 def test_junit_has_a_case_for_each_activity_and_invariant() -> None:

@@ -43,7 +43,7 @@ from ares_celery.arena.shapes import (
 )
 from ares_celery.arena.source import LARGEST, read_source
 from ares_celery.arena.values import as_mapping, entries
-from ares_celery.arena.variables import filled, resolve
+from ares_celery.arena.variables import defaults, filled, resolve
 from ares_celery.errors import ScenarioNotFoundError
 
 __all__ = ["load_scenario", "parse_scenario", "ready_scenarios"]
@@ -233,6 +233,7 @@ def _toolkit(data: Mapping[str, Any], problems: Problems, allowed: Collection[st
         rollbacks=tuple(_activity(one) for one in shape.rollbacks),
         policy=_policy(extension.config),
         agents=tuple(extension.agents),
+        variables=defaults(shape.configuration),
     )
 
 

@@ -151,6 +151,7 @@ class Scenario:
         policy: How the method is run.
         agents: The agents to judge; empty = all of the namespace.
         form: Of the file.
+        variables: What ``--var`` may say, and what holds when nobody does; None: somebody has to.
     """
 
     title: str
@@ -162,3 +163,4 @@ class Scenario:
     policy: Policy = Policy()
     agents: tuple[str, ...] = ()
     form: Form = "chaostoolkit"
+    variables: Mapping[str, Any] = field(default_factory=_empty)

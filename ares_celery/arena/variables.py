@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from ares_celery.arena.problems import Place, Problems
 from ares_celery.arena.values import as_list, as_mapping
 
-__all__ = ["Typed", "filled", "has_variable", "resolve"]
+__all__ = ["Typed", "defaults", "filled", "has_variable", "resolve"]
 
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 
@@ -62,6 +62,19 @@ def resolve(
         else:
             found[name] = value
     return {**found, **said}
+
+
+def defaults(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """What holds for each variable when neither the environment nor anybody says so; None: nothing does.
+
+    Example:
+        >>> defaults({"agent_id": {"type": "env", "key": "WHO"}, "count": 3})
+        {'agent_id': None, 'count': 3}
+    """
+    return {
+        name: as_mapping(value).get("default") if as_mapping(value).get("type") == "env" else value
+        for name, value in configuration.items()
+    }
 
 
 def _said(name: str, value: Any, declared: object, problems: Problems) -> Any:  # noqa: ANN401 - JSON

@@ -142,9 +142,30 @@ def list_ready(output: str) -> None:
 
     found = [(name, load_scenario(name, demand_variables=False)) for name in ready_scenarios()]
     if output == "json":
-        print_json([{"name": name, "title": one.title, "description": one.description} for name, one in found])
+        print_json(
+            [
+                {
+                    "name": name,
+                    "title": one.title,
+                    "description": one.description,
+                    "tags": list(one.tags),
+                    "variables": dict(one.variables),
+                }
+                for name, one in found
+            ]
+        )
     else:
-        print_table(("NAME", "TITLE", "TAGS"), ((name, one.title, ", ".join(one.tags)) for name, one in found))
+        print_table(("NAME", "TITLE", "VARIABLES"), ((name, one.title, _shown(one.variables)) for name, one in found))
+
+
+def _shown(variables: Mapping[str, Any]) -> str:
+    """As people give them, those without a value first."""
+    import json
+
+    needed = [name for name, value in variables.items() if value is None]
+    given = {name: value for name, value in variables.items() if value is not None}
+    told = (f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items())
+    return ", ".join([*needed, *told])
 
 
 @arena.command()

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from ares_celery.arena.verdict.compare import compare
 from ares_celery.arena.verdict.history import failovers, spans
-from ares_celery.arena.verdict.invariants import INVARIANTS, Judged, check_invariants
+from ares_celery.arena.verdict.invariants import INVARIANTS, InvariantReader, Judged, check_invariants
 from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus
 from ares_celery.arena.verdict.judge import judge, verdict_of
 from ares_celery.arena.verdict.junit import junit
@@ -304,6 +304,10 @@ def test_violations_are_counted_and_the_first_are_told() -> None:
     stream = Stream()
     for number in range(1, 101):
         stream.add(number, "tick", version=2 * number)
+    reader = InvariantReader(Judged("a", ()))
+    for event in stream.events:
+        reader.see(event)
+    assert (reader.counts["versions_gapless"], len(reader.told["versions_gapless"])) == (99, 20)
     (gaps,) = [one for one in check_invariants([Judged("a", stream.events), Judged("b", stream.events)]) if one.count]
     assert (gaps.count, gaps.agents, len(gaps.told), gaps.told[0]) == (198, ("a", "b"), 20, "a: version 4 follows 2")
 

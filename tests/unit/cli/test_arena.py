@@ -50,11 +50,15 @@ def test_run_refuses_a_file_with_faults_before_it_opens_anything(file: Path) -> 
 
 
 def test_list_shows_the_ready_scenarios() -> None:
-    """All ten, with what they show."""
+    """All ten, with what they show, and with what one may say of them."""
     told = json.loads(run("arena", "list", "-o", "json").stdout)
     assert len(told) == 10
     assert all(one["name"] and one["title"] and one["description"] for one in told)
+    variables = {one["name"]: one["variables"] for one in told}
+    assert variables["kill-agent"] == {"agent_id": None, "patience": "60s", "force": False}
+    assert all(None in one.values() for one in variables.values())
     assert "kill-agent" in run("arena", "list").stdout
+    assert "agent_id, patience=60s, force=false" in " ".join(run("arena", "list").stdout.split())
 
 
 def test_status_and_stop_tell_of_the_run_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,9 @@ _WITH_REDIS = (
     "child-agents.md",
     "fork-an-agent.md",
     "manage-agents.md",
+    "read-a-verdict.md",
     "talk-to-an-agent.md",
+    "write-a-scenario.md",
 )
 #: Their files are written and run, in tests/integration: test_testing_kit.py, test_arena.py, test_services.py and
 #: guests/test_howto.py.

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_an_unreachable_store_is_exit_code_6(tmp_path: Path) -> None:
 def test_flower_shows_the_agent_s_task_with_id_and_incarnation_and_nothing_of_its_config(
     up: Command, terminal: Terminal
 ) -> None:
-    """What is in a spec's config is nobody's business on a page."""
+    """What is in a spec's config is nobody's business on a page; the arena's routes are there, and closed."""
     secret = terminal("agents", "start", "secret-1", "--type", "counter", "--config", '{"step": 4711}', "--wait")
     assert secret.returncode == 0, secret.stderr
     (address,) = [line.split()[-1] for line in up.out if line.startswith("# Flower: http://127.0.0.1:")]
@@ -143,6 +144,8 @@ def test_flower_shows_the_agent_s_task_with_id_and_incarnation_and_nothing_of_it
 
     assert (task["name"], task["state"], task["kwargs"]) == ("ares.run_agent", "STARTED", "{'incarnation': 1}")
     assert "4711" not in json.dumps({name: value for name, value in task.items() if name != "uuid"})
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{address}api/ares/chaos/faults", timeout=10)  # noqa: S310 - as above
 
 
 def test_a_worker_that_dies_is_started_again_and_its_agent_goes_on(up: Command, terminal: Terminal) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from ares_celery.errors import InvalidSettingError
 from ares_celery.model.fault import Fault, FaultKind, Injection
 from ares_celery.testing.bench import ACTOR
 from ares_celery.testing.children import Children
@@ -65,6 +66,8 @@ class Faults(Children):
             ('hello', 20.0)
         """
         bench = self._bench
+        if kind not in tuple(FaultKind):
+            raise InvalidSettingError(field="kind", value=str(kind), problem=f"use one of {', '.join(FaultKind)}")
         injection = Injection.of(
             bench.agent_id,
             FaultKind(kind),

@@ -14,6 +14,7 @@ from ares_celery import (
     AgentFailedError,
     AgentParkedError,
     Event,
+    InvalidSettingError,
     MCPConnectionLostError,
     SyncAgentContext,
     ToolTimeoutError,
@@ -516,3 +517,18 @@ def test_an_agent_that_has_only_snapshots_and_loses_them_waits_for_a_person() ->
         with pytest.raises(AgentParkedError):
             one.restart()
         assert one.info.cause == "integrity"
+
+
+def test_a_kind_that_nobody_knows_is_refused() -> None:
+    """With those that there are; nothing is injected."""
+
+    class Idle:
+        def __init__(self, agent_id: str) -> None: ...
+
+        async def process(self, ctx: AgentContext, message: Any) -> Any:
+            return message
+
+    with AgentHarness(Idle) as harness:
+        with pytest.raises(InvalidSettingError, match=r"kind='slo'.*partition, memory, mcp, llm, slow, tool_timeout"):
+            harness.inject("slo")
+        assert harness.faults == ()

@@ -29,7 +29,7 @@ from ares_celery.errors import (
 from ares_celery.ids import AgentId, Epoch, check_agent_id
 from ares_celery.model import command as commands
 from ares_celery.model.agent import AgentSpec, AgentState
-from ares_celery.model.arguments import as_shown, check_choice, check_flags, check_timeout
+from ares_celery.model.arguments import as_shown, check_choice, check_flags, check_span, check_timeout
 from ares_celery.model.command import Command, IfExists
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.runtime.administration import Administration
@@ -358,9 +358,27 @@ class CoreManager(
             level = logging.WARNING if known is None else logging.INFO
             log.log(level, "agent %s: the report of its death changes nothing: %s", agent_id, ignored)
 
-    def pause_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
-        """Lets an agent end in order and rest; its state and messages are kept."""
-        self._apply(check_agent_id(agent_id), commands.Pause(reason=reason, actor=actor or me()), op)
+    def pause_agent(
+        self,
+        agent_id: str,
+        *,
+        duration: timedelta | float | str | None = None,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> None:
+        """Lets an agent end in order and rest; its state and messages are kept.
+
+        Args:
+            agent_id: Which agent.
+            duration: It runs again by itself after so long, at most a year; None: when it is resumed. One that is
+                paused already rests as long as it was told to, but without ``duration`` it rests until it is resumed.
+            reason: Kept in the record and in the audit stream.
+            actor: Who asks; default user@host.
+            op: Operation id.
+        """
+        lasts = None if duration is None else check_span(duration, "duration")
+        self._apply(check_agent_id(agent_id), commands.Pause(reason=reason, actor=actor or me(), lasts=lasts), op)
 
     def resume_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
         """Lets a paused agent run again; not a restart. One that is not paused: no effect."""

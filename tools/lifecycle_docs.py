@@ -65,6 +65,7 @@ CHAPTERS: Final[tuple[tuple[str, tuple[Operation, ...]], ...]] = (
             Operation.NUDGE_DUE,
             Operation.ATTEMPT_DUE,
             Operation.WAIT_DUE,
+            Operation.RESUME_DUE,
             Operation.RECONCILE,
         ),
     ),

@@ -31,7 +31,7 @@ from ares_celery.errors import (
 )
 from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import parse_duration
-from ares_celery.model.fault import Fault
+from ares_celery.model.fault import LONGEST_DURATION, Fault
 
 __all__ = [
     "clock_offset",
@@ -61,6 +61,8 @@ log: Final = logging.getLogger(__name__)
 Span = float | str
 #: Seconds between two looks.
 _INTERVAL: Final = 0.02
+#: A pause of no length is one that ends at once.
+_SHORTEST: Final = timedelta(milliseconds=1)
 
 
 def kill_agent(
@@ -148,13 +150,22 @@ def _kill_role(role: str, *, force: bool, reason: str) -> Mapping[str, Any]:
 
 
 def pause_agent(agent_id: str, *, duration: Span | None = None, reason: str = "arena") -> Mapping[str, Any]:
-    """Lets the agent rest: for so long, or until it is resumed, by the end of the run at the latest."""
+    """Lets the agent rest: for so long, or until it is resumed, by the end of the run at the latest.
+
+    Should nobody be left to resume it, it runs again by itself, after ``duration`` or a day. One that somebody else has
+    paused before stays so.
+    """
     with at_hand() as ring:
-        manager = ring.manager
-        manager.pause_agent(agent_id, reason=reason)
-        ring.later(f"resume {agent_id}", lambda: _resume_if_paused(ring, agent_id))
+        manager, undo = ring.manager, f"resume {agent_id}"
+        before: AgentInfo | None = manager.get_agent_info(agent_id)
+        if before is not None and before.paused and all(one.name != undo for one in ring.undone):
+            return {"agent_id": agent_id, "paused": True}
+        # Kept first: a pause whose answer is lost has happened all the same.
+        ring.later(undo, lambda: _resume_if_paused(ring, agent_id))
+        lasts = LONGEST_DURATION if duration is None else max(parse_duration(duration), _SHORTEST)
+        manager.pause_agent(agent_id, duration=lasts, reason=reason)
         if duration is not None:
-            ring.pause(parse_duration(duration).total_seconds())
+            ring.pause(lasts.total_seconds())
             manager.resume_agent(agent_id, reason=reason)
         return {"agent_id": agent_id, "paused": duration is None}
 

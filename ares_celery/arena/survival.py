@@ -17,10 +17,10 @@ from ares_celery.arena.runner import chaos_is_off
 from ares_celery.arena.scenario import Activity, PythonProvider
 from ares_celery.arena.seed_types import ACTIONS_MODULE
 from ares_celery.arena.source import read_source
-from ares_celery.arena.values import as_mapping
+from ares_celery.arena.values import as_mapping, is_list_of_texts
 from ares_celery.arena.verdict.journal import ActivityReport, Phase, RunStatus, ScenarioReport
 from ares_celery.clock import Clock, SystemClock
-from ares_celery.errors import AresError, InvalidSettingError, StoreUnavailableError
+from ares_celery.errors import AgentNotFoundError, AresError, InvalidSettingError, StoreUnavailableError
 from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import format_duration, parse_duration
 from ares_celery.model.fault import LLM_ERRORS
@@ -42,7 +42,7 @@ DEFAULT_DURATION: Final = timedelta(minutes=30)
 DEFAULT_INTERVAL: Final = timedelta(seconds=10)
 #: Longest time that one fault lasts: the seed's.
 _LASTS: Final = timedelta(seconds=5)
-#: Seconds between two words to the store that the run goes on; a third of what it is believed for.
+#: Seconds between two words to the store that the run goes on; a fifth of what it is believed for.
 _KEEP: Final = 3.0
 #: Seconds that agents may take to come back once the faults are over.
 _SETTLE: Final = 60.0
@@ -215,6 +215,7 @@ class SurvivalRun:
 
         Raises:
             ArenaBusyError: Another run is under way in the namespace.
+            AgentNotFoundError: An agent that is named does not exist.
             StoreUnavailableError: The store does not answer at the beginning.
         """
         self.hold()
@@ -226,6 +227,7 @@ class SurvivalRun:
     def _run(self) -> ScenarioReport:
         performer = Performer(self._ring, (), self._listener)
         started = performer.now()
+        self.demand_agents()
         running = [info.id for info in self._manager.list_agents(states=[AgentState.RUNNING])]
         targets = list(self._agents) or running
         plan = plan_survival(self.seed, targets, duration=self._duration, interval=self._interval, faults=self._faults)
@@ -234,7 +236,10 @@ class SurvivalRun:
             with entered(self._ring):
                 because = self._go(performer, plan) if plan else "no agent runs"
         finally:
-            self._reports += performer.set_right()
+            for report in performer.set_right():
+                self._reports.append(report)
+                # Each may take its time, and nobody else is to begin meanwhile.
+                self._keep()
         off = chaos_is_off(self._reports)
         if off or not plan:
             status, because = RunStatus.PRECONDITION, off or because
@@ -252,6 +257,16 @@ class SurvivalRun:
             form="survival",
             seed=self.seed,
         )
+
+    def demand_agents(self) -> None:
+        """Looks for the agents that are named: a slip must not pass for a fleet that survives everything.
+
+        Raises:
+            AgentNotFoundError: One does not exist.
+        """
+        for agent_id in self._agents:
+            if self._manager.get_agent_info(agent_id) is None:
+                raise AgentNotFoundError(agent_id=agent_id)
 
     def _go(self, performer: Performer, plan: Sequence[PlannedFault]) -> str:
         """Why it ended before its end."""
@@ -322,10 +337,20 @@ def survival_options(text: str | bytes, name: str = "survival") -> dict[str, Any
     problems = Problems(name)
     source = read_source(text, problems)
     problems.lines = source.lines
-    for field in set(as_mapping(source.data)) - set(_OPTIONS):
+    if source.data is None and not problems:
+        problems.add((), "it is empty")
+    elif source.data is not None and not isinstance(source.data, Mapping):
+        problems.add((), "it is no mapping of fields to values")
+    said = as_mapping(source.data)
+    for field in sorted(set(said) - set(_OPTIONS)):
         problems.add((field,), f"there is no such field; there are {', '.join(_OPTIONS)}")
+    for field in sorted({"agents", "faults"} & set(said)):
+        if not is_list_of_texts(said[field]):
+            problems.add((field,), f"{said[field]!r:.100} is no list of names, such as [counter-1, counter-2]")
+    if not isinstance(said.get("force", False), bool):
+        problems.add(("force",), f"{said['force']!r:.100} is neither true nor false")
     problems.demand_none()
-    return dict(as_mapping(source.data))
+    return dict(said)
 
 
 def _check_seed(seed: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-__all__ = ["as_list", "as_mapping", "entries"]
+__all__ = ["as_list", "as_mapping", "entries", "is_list_of_texts"]
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
@@ -26,6 +26,16 @@ def as_list(value: object) -> list[Any]:
         ([1], [])
     """
     return [*cast("list[object]", value)] if isinstance(value, list) else []
+
+
+def is_list_of_texts(value: object) -> bool:
+    """It is a list, and all that it holds is text.
+
+    Example:
+        >>> is_list_of_texts(["a"]), is_list_of_texts("a"), is_list_of_texts([1])
+        (True, False, False)
+    """
+    return isinstance(value, list) and all(isinstance(one, str) for one in as_list(cast("object", value)))
 
 
 def entries(value: object) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -119,9 +119,18 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
         call = self._calls.core.notify_agent_dead
         await self._calls.run(call, agent_id, reason, epoch=epoch, actor=actor, op=op)
 
-    async def pause_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
-        """Lets an agent end in order and rest; its state and messages are kept."""
-        await self._calls.run(self._calls.core.pause_agent, agent_id, reason=reason, actor=actor, op=op)
+    async def pause_agent(
+        self,
+        agent_id: str,
+        *,
+        duration: timedelta | float | str | None = None,
+        reason: str = "",
+        actor: str = "",
+        op: str = "",
+    ) -> None:
+        """Lets an agent end in order and rest; see :meth:`Manager.pause_agent`."""
+        call = self._calls.core.pause_agent
+        await self._calls.run(call, agent_id, duration=duration, reason=reason, actor=actor, op=op)
 
     async def resume_agent(self, agent_id: str, *, reason: str = "", actor: str = "", op: str = "") -> None:
         """Lets a paused agent run again; not a restart. One that is not paused: no effect."""

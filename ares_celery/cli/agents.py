@@ -256,11 +256,12 @@ def restore(session: Session, agent_id: str, agent_type: str | None, reason: str
 
 @agents.command()
 @_ID
+@click.option("--for", "duration", type=DURATION, help="It runs again by itself then; default: when it is resumed.")
 @why_options
 @pass_session
-def pause(session: Session, agent_id: str, reason: str, actor: str) -> None:
+def pause(session: Session, *, agent_id: str, duration: timedelta | None, reason: str, actor: str) -> None:
     """Let agent ID end in order and rest; state and messages are kept."""
-    session.manager.pause_agent(agent_id, reason=reason, actor=actor)
+    session.manager.pause_agent(agent_id, duration=duration, reason=reason, actor=actor)
     say_standing(session, agent_id)
 
 

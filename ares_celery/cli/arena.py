@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -18,6 +21,8 @@ from ares_celery.cli.options import why_options
 from ares_celery.cli.output import clean, output_option, print_facts, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from ares_celery.arena.runner import ScenarioRun
+    from ares_celery.arena.survival import SurvivalRun
     from ares_celery.arena.verdict.journal import ActivityReport, ScenarioReport
 
 __all__ = ["arena"]
@@ -25,7 +30,7 @@ __all__ = ["arena"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FILE = click.argument("file", metavar="FILE")
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CODES: Final[Mapping[str, ExitCode]] = {
     "completed": ExitCode.OK,
     "deviated": ExitCode.FAILED,
@@ -100,8 +105,7 @@ def run(
 
     scenario = load_scenario(file, variables=_typed(variables), allow_modules=modules)
     going = ScenarioRun(session.manager, scenario, allow_modules=modules, listener=_tell)
-    with _stopped_by_signals(going.stop):
-        report = going.run()
+    report = _run_to_its_end(going)
     _finish(session, report, output, scenario.agents, **reports)
 
 
@@ -197,8 +201,7 @@ def survival(session: Session, /, *, file: str | None, output: str, **options: A
     said |= {name: value for name, value in options.items() if value not in (None, (), False, "")}
     going = SurvivalRun(session.manager, listener=_tell, **said)
     say(f"seed {going.seed}")
-    with _stopped_by_signals(going.stop):
-        report = going.run()
+    report = _run_to_its_end(going)
     _finish(session, report, output, said.get("agents", ()), **reports)
 
 
@@ -315,17 +318,36 @@ def _typed(variables: Mapping[str, str]) -> dict[str, Any]:
     return {name: Typed(text) for name, text in variables.items()}
 
 
-@contextmanager
-def _stopped_by_signals(stop: Callable[[str], None]) -> Generator[None]:
-    """Lets Ctrl-C and SIGTERM end the run in order, with its rollbacks."""
+def _run_to_its_end(going: ScenarioRun | SurvivalRun) -> ScenarioReport:
+    """Runs it on a thread of its own; Ctrl-C, SIGTERM and the end of the terminal end it in order, with its rollbacks.
+
+    A handler interrupts this thread anywhere, itself included. So it does nothing but note the signal, and the run, its
+    locks and its output are another thread's.
+    """
+    heard: SimpleQueue[int | None] = SimpleQueue()
+    ended: Future[ScenarioReport] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(going.run())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            ended.set_exception(error)
+        finally:
+            heard.put(None)
 
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - of a handler
-        stop(signal.Signals(number).name)
-        say("the run ends; what it did is set right first")
+        heard.put(number)
 
-    before = {one: signal.signal(one, handle) for one in _SIGNALS}
+    # Whoever has the end of the terminal ignored wants the run to go on.
+    used = [one for one in _SIGNALS if one is not signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, handle) for one in used}
     try:
-        yield
+        threading.Thread(target=run, name="ares-arena-run").start()
+        while (number := heard.get()) is not None:
+            going.stop(signal.Signals(number).name)
+            with suppress(OSError):  # the terminal is gone
+                say("the run ends; what it did is set right first")
+        return ended.result()
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)

@@ -10,10 +10,11 @@ from typing import Final, cast
 from ares_celery.errors import InvalidSettingError
 from ares_celery.model.durations import DURATION_RULE, parse_duration
 
-__all__ = ["LONGEST_SHOWN", "as_shown", "check_choice", "check_flags", "check_timeout"]
+__all__ = ["LONGEST_SHOWN", "as_shown", "check_choice", "check_flags", "check_span", "check_timeout"]
 
 #: Characters of a refused value that its error carries.
 LONGEST_SHOWN: Final = 200
+_LONGEST_SPAN: Final = timedelta(days=365)
 
 
 def check_flags(**given: object) -> None:
@@ -64,6 +65,23 @@ def check_timeout(value: object, field: str = "timeout") -> timedelta:
     if limit < timedelta(0):
         raise InvalidSettingError(field=field, value=as_shown(value), problem="must not be below zero")
     return limit
+
+
+def check_span(value: object, field: str) -> timedelta:
+    """How long something lasts: above zero, at most a year.
+
+    Raises:
+        InvalidSettingError: It is no duration, or none of these.
+
+    Example:
+        >>> check_span("2m", "duration").total_seconds()
+        120.0
+    """
+    span = check_timeout(value, field)
+    if not timedelta(0) < span <= _LONGEST_SPAN:
+        problem = "must be longer than zero, and at most a year (8760h)"
+        raise InvalidSettingError(field=field, value=as_shown(value), problem=problem)
+    return span
 
 
 def as_shown(value: object) -> str | int | float | bool | None:

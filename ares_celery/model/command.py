@@ -92,6 +92,7 @@ class Operation(StrEnum):
     FORK_DONE = "fork_done"
     CHILDREN_DUE = "children_due"
     REPORT_DUE = "report_due"
+    RESUME_DUE = "resume_due"
 
 
 class Deadline(StrEnum):
@@ -113,6 +114,8 @@ class Deadline(StrEnum):
     REPORT = "report"
     #: A fault is over, or the time for which faults are allowed.
     FAULT = "fault"
+    #: A pause of a length is over.
+    RESUME = "resume"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +176,15 @@ class Stop(Command):
 
 @dataclass(frozen=True, slots=True)
 class Pause(Command):
-    """It should rest, with its state kept."""
+    """It should rest, with its state kept.
+
+    Attributes:
+        lasts: How long, whoever is left to end it; None: until somebody resumes it.
+    """
 
     operation: ClassVar = Operation.PAUSE
+
+    lasts: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)

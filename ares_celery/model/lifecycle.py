@@ -18,6 +18,7 @@ from ares_celery.model import rules_family as family
 from ares_celery.model import rules_fork as forks
 from ares_celery.model import rules_found as found
 from ares_celery.model import rules_group as grouped
+from ares_celery.model import rules_pause as pauses
 from ares_celery.model import rules_said as said
 from ares_celery.model import rules_waits as waits
 from ares_celery.model.agent import AgentRecord, AgentState
@@ -96,17 +97,17 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
         (_OVER, asked.stop_over, _STAY),
     ),
     O.PAUSE: _cells(
-        (_CLAIMABLE, asked.pause, (S.STOPPING, S.PAUSED)),
-        ((S.RUNNING, S.STOPPING), asked.pause, (S.STOPPING,)),
-        ((S.PAUSED,), asked.nothing, _STAY),
-        ((S.WAITING,), asked.pause, (S.PAUSED,)),
+        (_CLAIMABLE, pauses.pause, (S.STOPPING, S.PAUSED)),
+        ((S.RUNNING, S.STOPPING), pauses.pause, (S.STOPPING,)),
+        ((S.PAUSED,), pauses.pause_again, _STAY),
+        ((S.WAITING,), pauses.pause, (S.PAUSED,)),
         ((*_IDLE, S.COMPLETED), asked.refuse_state, _STAY),
         ((S.PARKED,), asked.refuse_parked, _STAY),
     ),
     O.RESUME: _cells(
-        ((S.PAUSED,), asked.resume, (S.STARTING,)),
-        ((S.STOPPING,), asked.resume, _STAY),
-        ((*_HOSTABLE, *_IDLE, S.WAITING, *_OVER), asked.resume_other, _STAY),
+        ((S.PAUSED,), pauses.resume, (S.STARTING,)),
+        ((S.STOPPING,), pauses.resume, _STAY),
+        ((*_HOSTABLE, *_IDLE, S.WAITING, *_OVER), pauses.resume_other, _STAY),
     ),
     O.RESTART: _cells(
         (_CLAIMABLE, asked.restart, (S.STOPPING, S.STARTING)),
@@ -222,6 +223,11 @@ TABLE: Final[Mapping[Operation, Mapping[AgentState, Rule]]] = {
     ),
     O.CHILDREN_DUE: _cells((tuple(S), family.children_due, _STAY)),
     O.REPORT_DUE: _cells((tuple(S), family.report_due, _STAY)),
+    O.RESUME_DUE: _cells(
+        ((S.PAUSED,), pauses.resume_due, (_SAME, S.STARTING)),
+        ((S.STOPPING,), pauses.resume_due, _STAY),
+        ((*_HOSTABLE, *_IDLE, S.WAITING, *_OVER), found.drop_deadline, _STAY),
+    ),
 }
 
 _DUE: Final[Mapping[Deadline, Operation]] = {
@@ -236,6 +242,7 @@ _DUE: Final[Mapping[Deadline, Operation]] = {
     Deadline.GROUP: O.GROUP_DUE,
     Deadline.CHILDREN: O.CHILDREN_DUE,
     Deadline.REPORT: O.REPORT_DUE,
+    Deadline.RESUME: O.RESUME_DUE,
 }
 #: Operations that make an agent that does not exist.
 _BIRTHS: Final[Mapping[Operation, Handler]] = {

@@ -194,37 +194,6 @@ def stop_over(situation: Situation, command: Command) -> Plan:
     return Plan(command, record, replace(record, desired=Desired.STOPPED, actor=command.actor or record.actor))
 
 
-def pause(situation: Situation, command: Command) -> Plan:
-    """Wants it paused: asks the incarnation to end in order, or calls an unclaimed one off."""
-    record = the_record(situation)
-    if record.desired is Desired.STOPPED:
-        return refuse_state(situation, command)
-    wanted = replace(record, desired=Desired.PAUSED, actor=command.actor or record.actor, reason=command.reason)
-    if record.hosted:
-        return ask(situation, command, wanted, Request.PAUSE)
-    after = end(wanted, situation.now, claimable_after=record.claimable_after)
-    event = lifecycle_event(record, EventType.AGENT_STOPPED, reason="pause")
-    return rest(situation, command, after, AgentState.PAUSED, events=(event,))
-
-
-def resume(situation: Situation, command: Command) -> Plan:
-    """Lets a paused agent run again; not a restart."""
-    record = the_record(situation)
-    demand_runtime(situation)
-    after = replace(record, desired=Desired.RUNNING, actor=command.actor or record.actor, start_reason="resume")
-    if record.state is AgentState.STOPPING:
-        if record.desired is not Desired.PAUSED:
-            return ignore(situation, command, "not paused")
-        return Plan(command, record, after)
-    return launch(situation, command, renew(after, situation.now))
-
-
-def resume_other(situation: Situation, command: Command) -> Plan:
-    """It is not paused: success without effect."""
-    demand_runtime(situation)
-    return nothing(situation, command)
-
-
 def nothing(situation: Situation, command: Command) -> Plan:
     """Nothing to do in this state."""
     return ignore(situation, command, f"nothing to do while {the_record(situation).state}")

@@ -49,6 +49,7 @@ _KNOWN: Final = frozenset(
         Deadline.GROUP,
         Deadline.CHILDREN,
         Deadline.REPORT,
+        Deadline.RESUME,
     }
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -245,6 +246,40 @@ def test_where_a_hypothesis_fails_the_rollbacks_run_and_the_exit_code_says_when(
     right = ("rollback", "succeeded")
     assert phases["before"] == [("before", "failed"), right]
     assert phases["after"] == [("before", "succeeded"), ("method", "succeeded"), ("after", "failed"), right, right]
+
+
+def test_signals_at_any_moment_end_a_run_once_with_its_rollbacks(runtime: Runtime, tmp_path: Path) -> None:
+    """Hundreds of them, in the middle of each other, of output and of what is set right."""
+    (tmp_path / "rest.json").write_text(json.dumps(pausing("1h")))
+    numbers = itertools.cycle((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+    with Command("arena", "run", "rest.json", "-o", "json", env=env_of(runtime, tmp_path), folder=tmp_path) as command:
+        wait_until(lambda: runtime.manager.get_agent_info("a").paused, "the pause", timeout=20)  # type: ignore[union-attr]
+        while runtime.manager.get_agent_info("a").paused:  # type: ignore[union-attr]
+            for number in itertools.islice(numbers, 100):
+                command.process.send_signal(number)
+        assert command.process.wait(20) == 1
+        told = json.loads(command.out[-1])
+    assert told["status"] == "interrupted"
+    assert told["partial_because"] in {"SIGTERM", "SIGINT", "SIGHUP"}
+    rolled = [(one["name"], one["outcome"]) for one in told["activities"] if one["phase"] == "rollback"]
+    assert rolled == [("resume a", "succeeded"), ("resume", "succeeded")]
+    runtime.until("a", "running")
+
+
+def test_nobody_stays_paused_when_the_process_of_a_run_is_killed(runtime: Runtime, tmp_path: Path) -> None:
+    """The end of the pause stands in the store, and the arena is held for seconds only."""
+    env = env_of(runtime, tmp_path)
+    arguments = ("arena", "survival", "--fault", "pause_agent", "--agent", "a", "--for", "1h", "--every", "4s")
+    with Command(*arguments, env=env, folder=tmp_path) as command:
+        wait_until(lambda: runtime.manager.get_agent_info("a").paused, "the pause", timeout=20)  # type: ignore[union-attr]
+        command.process.kill()
+        command.process.wait(10)
+    runtime.until("a", "running")
+    assert runtime.events("a", "agent.started")[-1].payload["reason"] == "resume"
+    client: Any = redis.Redis.from_url(runtime.url)
+    with client:
+        (key,) = client.keys(f"*{runtime.store.namespace}*:arena")
+        assert 0 < client.pttl(key) <= 15_000
 
 
 @pytest.mark.spec(144)

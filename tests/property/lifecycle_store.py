@@ -258,7 +258,7 @@ def audit_record(
         if record.state is AgentState.PARKED and record.cause == "reconcile" and not record.intents:
             assert Deadline.RECONCILE in kinds, "all is settled and nobody will let it go on"
         # News for its group and its family, and the last word of a person, are on their way whatever becomes of it.
-        kinds -= {Deadline.GROUP, Deadline.CHILDREN, Deadline.REPORT, Deadline.RECONCILE}
+        kinds -= {Deadline.GROUP, Deadline.CHILDREN, Deadline.REPORT, Deadline.RECONCILE, Deadline.RESUME}
         assert not kinds, f"{record.state} with deadlines {kinds}"
         assert not record.failover
     if policy.max_restarts:

@@ -64,7 +64,7 @@ async def start_survival(asked: Asked) -> Any:  # noqa: ANN401 - JSON
     """Begins a survival run, and says what it is; whoever asks does not wait for its end.
 
     Raises:
-        ChaosDisabledError. ArenaBusyError: One is under way in the namespace. InvalidSettingError.
+        ChaosDisabledError. ArenaBusyError: One is under way in the namespace. AgentNotFoundError. InvalidSettingError.
     """
     said = {name: value for name, value in asked.body.items() if value is not None}
     for name in {"agents", "faults"} & said.keys():
@@ -73,6 +73,7 @@ async def start_survival(asked: Asked) -> Any:  # noqa: ANN401 - JSON
         raise InvalidSettingError(field="force", value=as_shown(said["force"]), problem="it is true or false")
     await asked.desk.demand_chaos("a survival run")
     going = SurvivalRun(asked.desk.blocking, actor=asked.actor, **said)
+    await _in_thread(asked, going.demand_agents)
     # Taken before the answer: of two who ask at once, one is told that the other has it.
     await _in_thread(asked, going.hold)
     run = asked.desk.runs.start(

@@ -35,7 +35,7 @@ class Action:
 ACTIONS: Final = {
     "kill": Action("kill_agent", ("force", "reason")),
     "partition": Action("partition_network", ("duration", *_WHY)),
-    "pause": Action("pause_agent", is_gated=True),
+    "pause": Action("pause_agent", ("duration", *_WHY), is_gated=True),
     "resume": Action("resume_agent"),
     "slow": Action("slow_agent", ("delay", *_CALLS, *_WHY), needed=("delay",)),
     "tool-timeout": Action("tool_timeout", ("timeout", *_CALLS, *_WHY), needed=("timeout",)),

@@ -63,7 +63,8 @@ class StandIn:
         self._note("register_agent_dag", key)
         self.dags[key] = value
 
-    def pause_agent(self, agent_id: str, *, reason: str = "") -> None:
+    def pause_agent(self, agent_id: str, *, duration: Any = None, reason: str = "") -> None:
+        assert duration, "nobody may be left paused for ever by a run that is gone"
         self._note("pause_agent", agent_id)
         self.infos[agent_id] = self.infos[agent_id].model_copy(update={"paused": True})
 

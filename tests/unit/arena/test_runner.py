@@ -13,7 +13,7 @@ import pytest
 from ares_celery.arena.loading import parse_scenario
 from ares_celery.arena.runner import ScenarioRun
 from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
-from ares_celery.errors import AgentNotFoundError
+from ares_celery.errors import AgentNotFoundError, StoreUnavailableError
 from ares_celery.model.agent import AgentState
 from ares_celery.testing import ManualClock
 from tests.unit.arena.managers import StandIn
@@ -509,6 +509,27 @@ def test_a_fault_that_nobody_survives_may_wait_for_the_return(func: str, monkeyp
 
     monkeypatch.setattr(manager, "get_agent_info", next_life)
     assert made(of(func, agent_id="a", wait="20s"), manager=manager, clock=clock).run().status is RunStatus.COMPLETED
+
+
+def test_who_rested_before_the_run_rests_on_behind_it() -> None:
+    """Somebody else has paused it: neither the action nor the end of the run is its resumption."""
+    manager = StandIn("a")
+    manager.infos["a"] = manager.infos["a"].model_copy(update={"paused": True})
+    provider = {"type": "python", "module": "ares_celery.arena.actions", "func": "pause_agent"}
+    rest = {"type": "action", "name": "r", "provider": {**provider, "arguments": {"agent_id": "a", "duration": "1ms"}}}
+    report = made(rest, manager=manager).run()
+    assert report.status is RunStatus.COMPLETED
+    assert manager.infos["a"].paused
+    assert manager.calls == []
+
+
+def test_a_pause_whose_answer_is_lost_is_undone_as_well() -> None:
+    """It may have happened."""
+    manager = StandIn("a", pause_agent=StoreUnavailableError(url="redis://", problem="gone"))
+    provider = {"type": "python", "module": "ares_celery.arena.actions", "func": "pause_agent"}
+    rest = {"type": "action", "name": "r", "provider": {**provider, "arguments": {"agent_id": "a"}}}
+    report = made(rest, manager=manager).run()
+    assert [one.name for one in report.of(Phase.ROLLBACK)] == ["resume a"]
 
 
 def test_a_function_may_raise_anything(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,13 @@ import pytest
 
 from ares_celery.arena.survival import SURVIVAL_FAULTS, SurvivalRun, plan_survival, survival_options
 from ares_celery.arena.verdict.journal import Phase, RunStatus, ScenarioReport
-from ares_celery.errors import ArenaBusyError, ChaosDisabledError, InvalidScenarioError, InvalidSettingError
+from ares_celery.errors import (
+    AgentNotFoundError,
+    ArenaBusyError,
+    ChaosDisabledError,
+    InvalidScenarioError,
+    InvalidSettingError,
+)
 from ares_celery.model.agent import AgentState
 from ares_celery.model.arena import ArenaHold
 from tests.unit.arena.managers import StandIn
@@ -165,3 +171,48 @@ def test_what_cannot_be_is_named(field: str, value: object) -> None:
     with pytest.raises(InvalidScenarioError, match="speed"):
         survival_options("speed: 3")
     assert survival_options("seed: 3\nduration: 1m") == {"seed": 3, "duration": "1m"}
+
+
+def test_a_slip_in_the_name_of_an_agent_is_no_fleet_that_survives() -> None:
+    """Nothing is injected, the arena is free again, and the name is told."""
+    manager = Guarded("a")
+    with pytest.raises(AgentNotFoundError, match="'typo'"):
+        survive(manager, agents=["a", "typo"]).run()
+    assert (manager.calls, manager.held) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it is empty"),
+        ("- seed: 3", "no mapping of fields"),
+        ("agents: counter-1", "'counter-1' is no list of names"),
+        ("agents: [1]", "no list of names"),
+        ("faults: [[kill_agent]]", "no list of names"),
+        ('force: "no"', "neither true nor false"),
+    ],
+)
+def test_a_file_of_a_survival_run_is_checked(text: str, said: str) -> None:
+    """A file that says nothing, or something else than it seems to, starts no half an hour of faults."""
+    with pytest.raises(InvalidScenarioError, match=said):
+        survival_options(text)
+
+
+def test_the_arena_is_kept_while_things_are_set_right() -> None:
+    """Each heal may take its time, and nobody else may begin before the last of them."""
+    manager = Guarded("a")
+    order: list[str] = []
+    hold, heal = manager.hold_arena, manager.heal
+
+    def holds(*arguments: Any, **said: Any) -> ArenaHold:
+        order.append("hold")
+        return hold(*arguments, **said)
+
+    def heals(*arguments: Any, **said: Any) -> Any:
+        order.append("heal")
+        return heal(*arguments, **said)
+
+    manager.hold_arena, manager.heal = holds, heals  # type: ignore[method-assign]
+    survive(manager, faults=["slow_agent"], duration="60ms").run()
+    begun = order.index("heal")
+    assert order[begun : begun + 6] == ["heal", "hold"] * 3

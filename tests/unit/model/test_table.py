@@ -71,7 +71,7 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
         for stillborn in (False, True)
     ),
     Operation.STOP: (commands.Stop(), commands.Stop(force=True)),
-    Operation.PAUSE: (commands.Pause(),),
+    Operation.PAUSE: (commands.Pause(), commands.Pause(lasts=timedelta(seconds=5))),
     Operation.RESUME: (commands.Resume(),),
     Operation.RESTART: (commands.Restart(),),
     Operation.RESTORE: (commands.Restore(), commands.Restore(type="other")),
@@ -112,6 +112,7 @@ COMMANDS: dict[Operation, tuple[Command, ...]] = {
     Operation.NUDGE_DUE: (DeadlineDue(kind=Deadline.NUDGE),),
     Operation.ATTEMPT_DUE: (DeadlineDue(kind=Deadline.ATTEMPT),),
     Operation.WAIT_DUE: (DeadlineDue(kind=Deadline.TIMER), DeadlineDue(kind=Deadline.APPROVAL)),
+    Operation.RESUME_DUE: (DeadlineDue(kind=Deadline.RESUME),),
     Operation.RECONCILE: (commands.Reconcile(), DeadlineDue(kind=Deadline.RECONCILE)),
     Operation.GROUP_STOP: (commands.GroupStop("g", epoch=EPOCH), commands.GroupStop("g", epoch=Epoch(1))),
     Operation.GROUP_GO: (commands.GroupGo(epoch=EPOCH), commands.GroupGo(epoch=Epoch(1))),

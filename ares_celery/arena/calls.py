@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from importlib import import_module
@@ -106,7 +105,7 @@ def _count(value: object) -> None:
 
 
 def _probability(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value) or not 0 < value <= 1:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
         message = f"{value!r} is not possible; it is above 0 and at most 1"
         raise ValueError(message)
 

@@ -50,7 +50,8 @@ def _place(location: Sequence[str | int], data: object) -> Place:
                 continue
             data = fields.get(part)
         elif isinstance(part, int) and isinstance(data, list):
-            known = as_list(cast("object", data))
+            # Not a copy: there may be as many of these as there are faults.
+            known = cast("list[object]", data)
             data = known[part] if part < len(known) else None
         else:
             continue

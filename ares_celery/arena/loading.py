@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.resources import files
@@ -41,9 +42,9 @@ from ares_celery.arena.shapes import (
     SeedStep,
     ToolkitFile,
 )
-from ares_celery.arena.source import LARGEST, read_source
+from ares_celery.arena.source import LARGEST, TOO_MUCH, is_bounded, read_source
 from ares_celery.arena.values import as_mapping, entries
-from ares_celery.arena.variables import defaults, filled, resolve
+from ares_celery.arena.variables import Filling, Room, defaults, resolve
 from ares_celery.errors import ScenarioNotFoundError
 
 __all__ = ["load_scenario", "parse_scenario", "ready_scenarios"]
@@ -110,8 +111,17 @@ def parse_scenario(
     variables: Mapping[str, Any] = _NO_VARIABLES,
     allow_modules: Collection[str] = _NO_MODULES,
     demand_variables: bool = True,
+    environ: Mapping[str, str] = os.environ,
 ) -> Scenario:
     """Reads a scenario that is at hand: text of YAML or JSON, or its values; see :func:`load_scenario`.
+
+    Args:
+        text: What it says.
+        name: For the error.
+        variables: As there.
+        allow_modules: As there.
+        demand_variables: As there.
+        environ: What its configuration may read; none of it where whoever wrote it is not of this machine.
 
     Example:
         >>> step = {"action": {"type": "kill_agent", "target_id": "counter-1"}, "expect_success": True}
@@ -128,15 +138,20 @@ def parse_scenario(
         if not problems:
             problems.add((), "it is empty" if data is None else "it is no mapping of fields to values")
         problems.demand_none()
+    if not (is_bounded(data) and is_bounded(variables)):
+        problems.add((), TOO_MUCH)
+        problems.demand_none()
     # Tolerances may be null, and what the operator gives may be anything: only the activities are filled in.
-    values = resolve(known.get("configuration"), variables, problems)
+    values = resolve(known.get("configuration"), variables, problems, environ=environ)
     missing: dict[str, Place] = {}
+    room = Room(LARGEST)
+    filling = Filling(values, lambda place, one: missing.setdefault(one, place), room)
     whole: dict[str, Any] = {
-        field: value
-        if field == "configuration"
-        else filled(value, values, lambda place, one: missing.setdefault(one, place), (field,))
-        for field, value in known.items()
+        field: value if field == "configuration" else filling.of(value, (field,)) for field, value in known.items()
     }
+    if room.is_full:
+        problems.add(("configuration",), "filled in wherever they are used, its values are more than 10 MiB")
+        problems.demand_none()
     if demand_variables:
         for variable, place in missing.items():
             problems.add(place, f"variable {variable!r} has no value; pass --var {variable}=…, or configure it")

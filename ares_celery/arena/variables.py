@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
@@ -11,7 +10,7 @@ from typing import Any, Final, cast
 from ares_celery.arena.problems import Place, Problems
 from ares_celery.arena.values import as_list, as_mapping
 
-__all__ = ["Typed", "defaults", "filled", "has_variable", "resolve"]
+__all__ = ["Filling", "Room", "Typed", "defaults", "has_variable", "resolve"]
 
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 
@@ -41,7 +40,7 @@ _KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def resolve(
-    configuration: object, given: Mapping[str, Any], problems: Problems, *, environ: Mapping[str, str] | None = None
+    configuration: object, given: Mapping[str, Any], problems: Problems, *, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """The values of a configuration; what is given wins, what is missing is a problem.
 
@@ -49,7 +48,7 @@ def resolve(
         configuration: As the file has it: values, or ``{type: env, key, default, env_var_type}``.
         given: Values of whoever runs it; a :class:`Typed` one is read as the configuration declares its name.
         problems: What is wrong is added.
-        environ: Injected in tests.
+        environ: The environment, as far as it is for whoever wrote the file.
     """
     found: dict[str, Any] = {}
     declared = as_mapping(configuration)
@@ -58,7 +57,7 @@ def resolve(
         if name in said:
             continue
         if isinstance(value, Mapping) and "type" in value:
-            found.update(_from_env(name, as_mapping(cast("object", value)), problems, environ or os.environ))
+            found.update(_from_env(name, as_mapping(cast("object", value)), problems, environ))
         else:
             found[name] = value
     return {**found, **said}
@@ -108,7 +107,7 @@ def _from_env(name: str, value: Mapping[str, Any], problems: Problems, environ: 
         problems.add((*place, extra[0]), "there is no such field; there are type, key, default, env_var_type")
     elif kind is None:
         problems.add((*place, "env_var_type"), f"it is one of {', '.join(_KINDS)}")
-    elif value["key"] in environ:
+    elif value["key"].isprintable() and value["key"] in environ:
         try:
             return {name: kind(environ[value["key"]])}
         except ValueError as error:
@@ -128,29 +127,74 @@ def has_variable(value: object) -> bool:
     return isinstance(value, str) and _VARIABLE.search(value) is not None
 
 
-def filled(value: Any, known: Mapping[str, Any], missing: Callable[[Place, str], object], place: Place = ()) -> Any:  # noqa: ANN401 - JSON values
-    """The value with its variables replaced; one that is its whole text keeps its type.
+class Room:
+    """How much variables may still add to a scenario: a few lines can stand for terabytes.
+
+    Args:
+        characters: In all.
+    """
+
+    def __init__(self, characters: int) -> None:
+        self._left = characters
+        self._sizes: dict[str, int] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Something had no room."""
+        return self._left < 0
+
+    def takes(self, name: str, value: object) -> bool:
+        """Whether there is room for one more use of a variable."""
+        if not self.is_full:
+            self._sizes.setdefault(name, _size(value))
+            self._left -= self._sizes[name]
+        return not self.is_full
+
+
+def _size(value: object) -> int:
+    """Characters of a value, roughly."""
+    if isinstance(value, Mapping):
+        return 2 + sum(len(str(name)) + _size(item) for name, item in as_mapping(cast("object", value)).items())
+    if isinstance(value, list):
+        return 2 + sum(_size(item) for item in as_list(cast("object", value)))
+    return len(value) if isinstance(value, str) else 8
+
+
+class Filling:
+    """Replaces the variables of a scenario.
+
+    Args:
+        known: Their values.
+        missing: Told the place and the name of each that has none.
+        room: For what is filled in; what has none stays as it is.
 
     Example:
-        >>> filled({"a": "${x}", "b": ["is ${x}"]}, {"x": 3}, print)
+        >>> Filling({"x": 3}, print, Room(1_000)).of({"a": "${x}", "b": ["is ${x}"]})
         {'a': 3, 'b': ['is 3']}
     """
-    if isinstance(value, Mapping):
-        items = as_mapping(cast("object", value)).items()
-        return {name: filled(item, known, missing, (*place, name)) for name, item in items}
-    if isinstance(value, list):
-        numbered = enumerate(as_list(cast("object", value)))
-        return [filled(item, known, missing, (*place, number)) for number, item in numbered]
-    if not isinstance(value, str):
-        return value
-    whole = _VARIABLE.fullmatch(value)
-    if whole and whole[1] in known:
-        return known[whole[1]]
 
-    def replaced(match: re.Match[str]) -> str:
-        if match[1] in known:
-            return str(known[match[1]])
-        missing(place, match[1])
-        return match[0]
+    def __init__(self, known: Mapping[str, Any], missing: Callable[[Place, str], object], room: Room) -> None:
+        self._known = known
+        self._missing = missing
+        self._room = room
 
-    return _VARIABLE.sub(replaced, value)
+    def of(self, value: Any, place: Place = ()) -> Any:  # noqa: ANN401 - JSON values
+        """The value with its variables replaced; one that is its whole text keeps its type."""
+        if isinstance(value, Mapping):
+            items = as_mapping(cast("object", value)).items()
+            return {name: self.of(item, (*place, name)) for name, item in items}
+        if isinstance(value, list):
+            return [self.of(item, (*place, number)) for number, item in enumerate(as_list(cast("object", value)))]
+        if not isinstance(value, str):
+            return value
+        whole = _VARIABLE.fullmatch(value)
+        if whole and whole[1] in self._known:
+            return self._known[whole[1]] if self._room.takes(whole[1], self._known[whole[1]]) else value
+        return _VARIABLE.sub(lambda match: self._in_text(match, place), value)
+
+    def _in_text(self, match: re.Match[str], place: Place) -> str:
+        name = match[1]
+        if name not in self._known:
+            self._missing(place, name)
+            return match[0]
+        return str(self._known[name]) if self._room.takes(name, self._known[name]) else match[0]

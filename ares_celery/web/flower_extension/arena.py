@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 from ares_celery.arena.loading import load_scenario, parse_scenario, ready_scenarios
@@ -31,6 +31,8 @@ __all__ = [
 
 SURVIVAL_FIELDS: Final = ("seed", "duration", "interval", "agents", "faults", "force", "settle", "reason")
 VALIDATE_FIELDS: Final = ("scenario", "variables")
+#: The environment of this machine holds its secrets, and a report would show what a scenario reads of it.
+_NOTHING: Final[Mapping[str, str]] = {}
 PROBES_MODULE: Final = "ares_celery.arena.probes"
 RUN_FIELDS: Final = (*VALIDATE_FIELDS, "wait")
 #: Actions that reach nothing but the agents of the namespace. Others connect to an address, or read files and end
@@ -162,9 +164,9 @@ def _scenario_of(asked: Asked, *, demand_variables: bool) -> Scenario:
     values = cast("dict[str, Any]", variables)
     if isinstance(given, dict):
         shown = cast("dict[str, Any]", given)
-        scenario = parse_scenario(shown, variables=values, demand_variables=demand_variables)
+        scenario = parse_scenario(shown, variables=values, demand_variables=demand_variables, environ=_NOTHING)
     elif isinstance(given, str) and "\n" in given:
-        scenario = parse_scenario(given, variables=values, demand_variables=demand_variables)
+        scenario = parse_scenario(given, variables=values, demand_variables=demand_variables, environ=_NOTHING)
     elif isinstance(given, str):
         if given not in ready_scenarios():
             raise ScenarioNotFoundError(name=given)

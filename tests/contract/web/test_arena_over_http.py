@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import closing
 from http.client import HTTPConnection
@@ -169,6 +170,39 @@ def test_a_scenario_over_http_runs_no_programs_and_calls_no_addresses(refusing: 
     refused = refusing.post("/arena/scenario/run", {"scenario": {"title": "code", "method": [one("d", code)]}})
     assert (refused.status, refused.code) == (400, "invalid_scenario")
     assert not made.exists()
+
+
+def test_a_scenario_over_http_reads_nothing_of_the_environment(
+    site: FlowerSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds passwords, and the report of a run would show them; a default is used, and text that is none refused."""
+    monkeypatch.setenv("FLOWER_BASIC_AUTH", "hush")
+    body = {
+        "title": "it is ${word}",
+        "configuration": {"word": {"type": "env", "key": "FLOWER_BASIC_AUTH", "default": "nothing"}},
+        "method": [{"type": "probe", "name": "p", "provider": _listing()}],
+    }
+    for given in (body, json.dumps(body, indent=1)):
+        told = site.post("/arena/scenario/run", {"scenario": given})
+        assert (told.status, told.json["report"]["title"]) == (200, "it is nothing")
+    odd = site.post("/arena/scenario/validate", {"scenario": "\ud800\n"})
+    assert (odd.status, odd.json["valid"]) == (200, False)
+
+
+def _listing() -> dict[str, Any]:
+    return {
+        "type": "python",
+        "module": "ares_celery.arena.probes",
+        "func": "agent_state",
+        "arguments": {"agent_id": "one"},
+    }
+
+
+def test_a_survival_run_of_agents_that_do_not_exist_is_not_found(refusing: FlowerSite) -> None:
+    """404 with the id, and the arena stays free."""
+    answer = refusing.post("/arena/survival", {"agents": ["nobody"]})
+    assert (answer.status, answer.code, answer.json["error"]["agent_id"]) == (404, "agent_not_found", "nobody")
+    assert refusing.get("/arena/survival/status").json["survival"] is None
 
 
 def test_whoever_waits_for_a_run_and_goes_away_ends_it(site: FlowerSite, runtime: Runtime) -> None:

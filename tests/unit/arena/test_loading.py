@@ -390,3 +390,63 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     """Neither a path nor a ready scenario."""
     with pytest.raises(ScenarioNotFoundError, match="ares arena list"):
         load_scenario(tmp_path / "none.yaml")
+
+
+# -- what nobody would write, and somebody sends ----------------------------------------------------------------------
+
+TOO_MUCH = "it stands for more than 200000 values, or nests deeper than 60"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [" + "a," * 5_000_000 + "]",
+        json.dumps(seed(*[{"x": 1}] * 200_000)),
+        json.dumps({"name": "n", "actions": list(range(300_000))}),
+        '{"name": "n", "actions": ' + "[" * 900 + "]" * 900 + "}",
+        experiment(activity(agent_id="a", x=[[]] * 300_000)),
+    ],
+    ids=["YAML", "wrong steps", "numbers", "nested", "values"],
+)
+def test_a_scenario_of_millions_of_values_is_refused_in_seconds(text: object) -> None:
+    """In whatever form it comes, and before memory is taken for each of them."""
+    assert problems_of(text) == {"file": [TOO_MUCH]}
+
+
+def test_so_are_variables_that_make_a_few_lines_terabytes() -> None:
+    """Counted as they are used; those that are given from outside as well."""
+    bomb = experiment(title="${a}" * 100_000, configuration={"a": "x" * 1_000_000})
+    assert "more than 10 MiB" in problems_of(bomb)["configuration"][0]
+    whole = experiment(*[activity(agent_id="a", x="${a}")] * 100, configuration={"a": ["x" * 1_000] * 1_000})
+    assert "more than 10 MiB" in problems_of(whole)["configuration"][0]
+    deep: list[Any] = []
+    for _ in range(900):
+        deep = [deep]
+    assert problems_of(seed(step(metadata={"x": "${a}"})), variables={"a": deep}) == {"file": [TOO_MUCH]}
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ("title: t\ud800", "file", "no text"),
+        (experiment(configuration={"a": {"type": "env", "key": "\ud800"}}, title="${a}"), "title", "has no value"),
+        (experiment(activity("slow_agent", agent_id="a", delay=1, probability=10**400)), "", "at most 1"),
+        ("title: 2030-13-45\nmethod: []", "method", "is empty"),
+        (f"title: {'9' * 5000}\nmethod: []", "title", "at most 1000 characters"),
+        ("? [a, b]\n: 1", "<sequence>", "a key has to be text"),
+    ],
+    ids=["surrogate", "environment", "number", "date", "digits", "key"],
+)
+def test_odd_values_are_faults_of_the_file_and_not_of_the_reader(text: object, place: str, said: str) -> None:
+    """Each is told as a problem, with its place."""
+    found = problems_of(text)
+    assert any(said in one for at, all_of in found.items() if place in at for one in all_of), found
+
+
+def test_what_it_may_read_of_the_environment_is_said_by_whoever_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of it where the file is of somebody else: a report would show it."""
+    monkeypatch.setenv("SECRET", "hush")
+    reads = experiment(title="${a}", configuration={"a": {"type": "env", "key": "SECRET", "default": "d"}})
+    assert parse_scenario(reads).title == "hush"
+    assert parse_scenario(reads, environ={}).title == "d"

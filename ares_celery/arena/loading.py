@@ -138,7 +138,7 @@ def parse_scenario(
         if not problems:
             problems.add((), "it is empty" if data is None else "it is no mapping of fields to values")
         problems.demand_none()
-    if not (is_bounded(data) and is_bounded(variables)):
+    if not (is_bounded(known) and is_bounded(variables)):
         problems.add((), TOO_MUCH)
         problems.demand_none()
     # Tolerances may be null, and what the operator gives may be anything: only the activities are filled in.

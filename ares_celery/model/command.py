@@ -176,14 +176,9 @@ class Stop(Command):
 
 @dataclass(frozen=True, slots=True)
 class Pause(Command):
-    """It should rest, with its state kept.
-
-    Attributes:
-        lasts: How long, whoever is left to end it; None: until somebody resumes it.
-    """
+    """It should rest, with its state kept: for as long as it ``lasts``, or (None) until somebody resumes it."""
 
     operation: ClassVar = Operation.PAUSE
-
     lasts: timedelta | None = None
 
 
@@ -361,11 +356,7 @@ class Park(Fenced):
 
 @dataclass(frozen=True, slots=True)
 class Wait(Fenced):
-    """The incarnation ended in order and gives its slot back until a time has come, or somebody has decided.
-
-    Attributes:
-        waiting: For what.
-    """
+    """The incarnation ended in order and gives its slot back until a time has come, or somebody has decided."""
 
     operation: ClassVar = Operation.WAIT
     waiting: Waiting | None = None

@@ -248,9 +248,16 @@ def test_simple_commands_call_their_method(manager: RecordingManager, command: s
     done = run("agents", command, "a", "--reason", "r", "--actor", "me")
 
     assert done.exit_code == 0
-    assert manager.calls[0] == (method, ("a",), {"reason": "r", "actor": "me"})
+    more = {"duration": None} if command == "pause" else {}
+    assert manager.calls[0] == (method, ("a",), {**more, "reason": "r", "actor": "me"})
     assert [name for name, _, _ in manager.calls[1:]] == ([] if command == "rm" else ["get_agent_info"])
     assert done.stdout == ""
+
+
+def test_a_pause_may_have_an_end(manager: RecordingManager) -> None:
+    """As a duration."""
+    run("agents", "pause", "a", "--for", "1m30s")
+    assert manager.calls[0][2]["duration"] == timedelta(seconds=90)
 
 
 @pytest.mark.parametrize("options", [["--accept-loss"], []], ids=["accepted", "not"])

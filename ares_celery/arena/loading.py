@@ -111,7 +111,7 @@ def parse_scenario(
     variables: Mapping[str, Any] = _NO_VARIABLES,
     allow_modules: Collection[str] = _NO_MODULES,
     demand_variables: bool = True,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
 ) -> Scenario:
     """Reads a scenario that is at hand: text of YAML or JSON, or its values; see :func:`load_scenario`.
 
@@ -121,7 +121,8 @@ def parse_scenario(
         variables: As there.
         allow_modules: As there.
         demand_variables: As there.
-        environ: What its configuration may read; none of it where whoever wrote it is not of this machine.
+        environ: What its configuration may read, empty where whoever wrote it is not of this machine; None: the
+            environment of this process.
 
     Example:
         >>> step = {"action": {"type": "kill_agent", "target_id": "counter-1"}, "expect_success": True}
@@ -142,7 +143,9 @@ def parse_scenario(
         problems.add((), TOO_MUCH)
         problems.demand_none()
     # Tolerances may be null, and what the operator gives may be anything: only the activities are filled in.
-    values = resolve(known.get("configuration"), variables, problems, environ=environ)
+    values = resolve(
+        known.get("configuration"), variables, problems, environ=os.environ if environ is None else environ
+    )
     missing: dict[str, Place] = {}
     room = Room(LARGEST)
     filling = Filling(values, lambda place, one: missing.setdefault(one, place), room)

@@ -337,12 +337,11 @@ def survival_options(text: str | bytes, name: str = "survival") -> dict[str, Any
     problems = Problems(name)
     source = read_source(text, problems)
     problems.lines = source.lines
-    data: object = source.data
-    if data is None and not problems:
+    said = as_mapping(source.data)
+    if source.data is None and not problems:
         problems.add((), "it is empty")
-    elif data is not None and not isinstance(data, Mapping):
+    elif source.data is not None and not isinstance(source.data, Mapping):
         problems.add((), "it is no mapping of fields to values")
-    said = as_mapping(cast("object", data))
     for field in sorted(set(said) - set(_OPTIONS)):
         problems.add((field,), f"there is no such field; there are {', '.join(_OPTIONS)}")
     for field in sorted({"agents", "faults"} & set(said)):

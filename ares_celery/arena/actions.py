@@ -161,12 +161,14 @@ def pause_agent(agent_id: str, *, duration: Span | None = None, reason: str = "a
         if before is not None and before.paused and all(one.name != undo for one in ring.undone):
             return {"agent_id": agent_id, "paused": True}
         # Kept first: a pause whose answer is lost has happened all the same.
-        ring.later(undo, lambda: _resume_if_paused(ring, agent_id))
+        kept = ring.later(undo, lambda: _resume_if_paused(ring, agent_id))
         lasts = LONGEST_DURATION if duration is None else max(parse_duration(duration), _SHORTEST)
         manager.pause_agent(agent_id, duration=lasts, reason=reason)
         if duration is not None:
-            ring.pause(lasts.total_seconds())
+            is_over = not ring.pause(lasts.total_seconds())
             manager.resume_agent(agent_id, reason=reason)
+            if is_over:
+                ring.forget(kept)
         return {"agent_id": agent_id, "paused": duration is None}
 
 

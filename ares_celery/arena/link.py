@@ -127,9 +127,13 @@ class Link:
         writer.close()
 
     def _disturb(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        duration = min(float(said["duration"]), _LONGEST)
+        duration, delay = float(said["duration"]), float(said.get("delay", 0.0))
+        if not (duration >= 0 and 0 <= delay < _LONGEST):
+            message = f"a duration of {duration:g} s and a delay of {delay:g} s cannot be"
+            raise ValueError(message)
+        duration = min(duration, _LONGEST)
         until = asyncio.get_running_loop().time() + duration
-        self._disturbance = _Disturbance(float(said.get("delay", 0.0)), bool(said.get("cut")), until)
+        self._disturbance = _Disturbance(delay, bool(said.get("cut")), until)
         if self._disturbance.cut and duration > 0:
             for writer in list(self._writers):
                 writer.transport.abort()

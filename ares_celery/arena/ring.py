@@ -59,9 +59,15 @@ class Ring:
         """Waits; True when the run is to end before that."""
         return self.clock.wait(self.stop, seconds)
 
-    def later(self, name: str, call: Callable[[], object]) -> None:
+    def later(self, name: str, call: Callable[[], object]) -> Undo:
         """Keeps what undoes an action until the run ends."""
-        self.undone.append(Undo(name, call))
+        undo = Undo(name, call)
+        self.undone.append(undo)
+        return undo
+
+    def forget(self, undo: Undo) -> None:
+        """It is undone: what somebody else does of the kind until the end of the run is not to be."""
+        self.undone.remove(undo)
 
     def is_dead(self, info: AgentInfo) -> bool:
         """Its process was killed, and nobody has noticed yet: what is said of it is of before."""

@@ -80,7 +80,7 @@ def refused(error_type: str, provider: str, *, fault_id: str, retry_after: float
         return Answer(200, {**headers, "content-type": _EVENTS if streams else _JSON}, broken)
     status, kind, code, message = _WORDS[provider][error_type]
     if retry_after is not None and error_type in {"rate_limit", "overloaded"}:
-        headers["retry-after"] = f"{retry_after:g}"
+        headers["retry-after"] = f"{retry_after:.6f}".rstrip("0").rstrip(".")
     told: dict[str, Any] = {"message": message, "type": kind}
     body: dict[str, Any] = {"error": {**told, "param": None, "code": code}}
     if provider == ANTHROPIC:

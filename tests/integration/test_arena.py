@@ -25,6 +25,7 @@ import yaml
 
 from ares_celery import AgentContext, AgentSpec
 from ares_celery.arena.actions import redis_latency, redis_outage, stop_beat
+from ares_celery.arena.link import tell_link
 from ares_celery.arena.loading import parse_scenario
 from ares_celery.arena.ring import Ring, entered
 from ares_celery.arena.runner import ScenarioRun
@@ -378,6 +379,9 @@ def test_the_link_to_redis_is_slow_or_cut_as_actions_say(redis_server: RedisServ
         url, control = (line.partition("=")[2] for line in command.out)
         client: Any = redis.Redis.from_url(url)
         assert timed(client) < 0.2
+        for said in ({"duration": float("nan")}, {"duration": -1}, {"duration": 1, "delay": float("inf")}):
+            with pytest.raises(ActivityFailedError, match="cannot be"):
+                tell_link(control, said, "redis_latency")
         assert redis_latency(control, "400ms", duration="1h") == {"delay": 0.4, "cut": False, "duration": 3600.0}
         assert timed(client) >= 0.4
         assert redis_outage(control, duration="300ms")["cut"]

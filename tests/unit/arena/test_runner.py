@@ -523,6 +523,23 @@ def test_who_rested_before_the_run_rests_on_behind_it() -> None:
     assert manager.calls == []
 
 
+def test_who_is_paused_by_somebody_after_a_pause_of_the_run_rests_on_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pause of the run is over, and the end of the run undoes nobody else's."""
+    manager = StandIn("a")
+    resume = manager.resume_agent
+
+    def resumed_and_paused(agent_id: str, *, reason: str = "") -> None:
+        resume(agent_id, reason=reason)
+        manager.infos[agent_id] = manager.infos[agent_id].model_copy(update={"paused": True})
+
+    monkeypatch.setattr(manager, "resume_agent", resumed_and_paused)
+    made(of("pause_agent", agent_id="a", duration="1ms"), manager=manager).run()
+    assert [call[0] for call in manager.calls] == ["pause_agent", "resume_agent"]
+    assert manager.infos["a"].paused
+
+
 def test_a_pause_whose_answer_is_lost_is_undone_as_well() -> None:
     """It may have happened."""
     manager = StandIn("a", pause_agent=StoreUnavailableError(url="redis://", problem="gone"))

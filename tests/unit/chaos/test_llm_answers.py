@@ -53,6 +53,9 @@ def test_only_refusals_ask_to_wait_and_only_when_they_are_to() -> None:
     assert [told(kind, "openai")[2].get("retry-after") for kind in ("server_error", "auth")] == [None, None]
     assert told("rate_limit", "anthropic", 0.25)[2]["retry-after"] == "0.25"
     assert "retry-after" not in told("rate_limit", "anthropic", None)[2]
+    # Every length reads as it was written.
+    for seconds in (0.0, 1e-6, 7.123456, 86_400.0, 1_234_567.0):
+        assert wait_asked(told("rate_limit", "anthropic", seconds)[2]) == seconds
 
 
 @pytest.mark.parametrize("streams", [False, True])

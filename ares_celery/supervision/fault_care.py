@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeVar
 
-from ares_celery.errors import InvalidSettingError, StoreUnavailableError
-from ares_celery.ids import check_agent_id
+from ares_celery.errors import AgentNotFoundError, InvalidSettingError, StoreUnavailableError
+from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.fault import Fault, FaultKind, check_fault_duration
 from ares_celery.runtime.callers import check_texts, me
 from ares_celery.runtime.queries import AgentQueries
@@ -57,17 +57,23 @@ class FaultCare(AgentQueries):
         checked = None if agent_id is None else check_agent_id(agent_id)
         check_texts(reason=reason, actor=actor, op=op, **({} if fault is None else {"fault": fault}))
         store, asked = self._ports.store, op or uuid.uuid4().hex
+        # Of whom the answer is lost is asked again, although nothing of him is active any more.
+        healed: dict[AgentId, tuple[Fault, ...] | None] = {} if checked is None else {checked: None}
 
-        def healed() -> tuple[Fault, ...]:
-            disturbed = store.disturbed() if checked is None else [checked]
-            found = [
-                store.heal(one, fault=fault, op=asked, reason=reason, actor=actor or me())
-                for one in disturbed
-                if checked is not None or store.faults(one)
-            ]
-            return tuple(one for some in found for one in some)
+        def heal_all() -> None:
+            if checked is None:
+                healed.update((one, None) for one in store.disturbed() if one not in healed and store.faults(one))
+            for one in [agent for agent, found in healed.items() if found is None]:
+                try:
+                    healed[one] = store.heal(one, fault=fault, op=asked, reason=reason, actor=actor or me())
+                except AgentNotFoundError:
+                    # Deleted meanwhile, and its faults with it; nobody has named it.
+                    if checked is not None:
+                        raise
+                    healed[one] = ()
 
-        return self._patiently(healed)
+        self._patiently(heal_all)
+        return tuple(fault for _, found in sorted(healed.items()) for fault in found or ())
 
     def list_faults(self, agent_id: str | None = None) -> tuple[Fault, ...]:
         """The active faults of an agent, or of all: by agent, then as they are felt (partition, memory, MCP, LLM, …).

@@ -363,6 +363,43 @@ def test_a_lost_answer_is_asked_for_again(world: World, monkeypatch: pytest.Monk
     assert world.told() == [("fault.injected", "slow"), ("fault.healed", "slow")]
 
 
+def test_healing_all_tells_of_all_although_an_answer_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whom the answer is lost has no fault any more when everybody is asked again."""
+    world.manager.enable_chaos("1h")
+    faults = tuple(world.inject("slow_agent", agent) for agent in ("a", "b"))
+    real, lost = world.store.heal, list[str]()
+
+    def lossy(agent_id: AgentId, **given: Any) -> Any:
+        answer = real(agent_id, **given)
+        if agent_id not in lost:
+            lost.append(agent_id)
+            raise StoreUnavailableError(url="redis", problem="gone")
+        return answer
+
+    monkeypatch.setattr(world.store, "heal", lossy)
+    assert world.manager.heal() == faults
+    assert world.manager.list_faults() == ()
+
+
+def test_an_agent_that_is_deleted_meanwhile_keeps_nobody_from_being_healed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its faults are gone with it, and nobody has named it."""
+    world.manager.enable_chaos("1h")
+    faults = tuple(world.inject("slow_agent", agent) for agent in ("a", "b"))
+    real = world.store.heal
+
+    def late(agent_id: AgentId, **given: Any) -> Any:
+        if agent_id == "a":
+            raise AgentNotFoundError(agent_id=agent_id)
+        return real(agent_id, **given)
+
+    monkeypatch.setattr(world.store, "heal", late)
+    assert world.manager.heal() == faults[1:]
+    with pytest.raises(AgentNotFoundError):
+        world.manager.heal("a")
+
+
 # -- the other ways in -------------------------------------------------------------------------------------------------
 
 

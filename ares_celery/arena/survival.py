@@ -6,6 +6,7 @@ import random
 import secrets
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -222,7 +223,9 @@ class SurvivalRun:
         try:
             return self._run()
         finally:
-            self._manager.release_arena(self.id)
+            # The store may be away; then it is free in a moment by itself, and the report is not lost for that.
+            with suppress(StoreUnavailableError):
+                self._manager.release_arena(self.id)
 
     def _run(self) -> ScenarioReport:
         performer = Performer(self._ring, (), self._listener)
@@ -321,7 +324,13 @@ class SurvivalRun:
         def is_fine(info: AgentInfo) -> bool:
             return info.state in fine and not self._ring.is_dead(info)
 
-        while not all(is_fine(info) for info in self._manager.list_agents() if info.id in agents):
+        def are_all_fine() -> bool:
+            try:
+                return all(is_fine(info) for info in self._manager.list_agents() if info.id in agents)
+            except StoreUnavailableError:
+                return False
+
+        while not are_all_fine():
             if self._ring.clock.monotonic() >= until or self._ring.pause(_LOOK):
                 return False
             self._keep()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -45,9 +46,18 @@ _NAMES: Final = {"--html": "html", "--junit": "junit", "--report": "report_file"
 def _report_options(function: F) -> F:
     """Where the report goes beside the terminal."""
     path = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+    def in_a_folder(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+        # Now, and not when the run of an hour is over.
+        if value is not None and not (value.parent.is_dir() and os.access(value.parent, os.W_OK)):
+            raise click.BadParameter(f"there is no folder {str(value.parent)!r} to write to", ctx, param)
+        return value
+
     for name, what in (("--html", "one page with a timeline"), ("--junit", "JUnit XML"), ("--report", "JSON")):
         said = f"Also write the report there, as {what}."
-        function = click.option(name, _NAMES[name], type=path, metavar="PATH", help=said)(function)
+        function = click.option(name, _NAMES[name], type=path, metavar="PATH", callback=in_a_folder, help=said)(
+            function
+        )
     told = "Judge the run by the events of the agents.  [default: yes]"
     return click.option("--verdict/--no-verdict", default=True, help=told)(function)
 
@@ -382,20 +392,28 @@ def _finish(  # noqa: PLR0913 - one parameter for each form of a report
     html: Path | None,
     verdict: bool,
 ) -> None:
-    """Judges, writes, prints, and ends with the exit code."""
+    """Judges, prints, writes, and ends with the exit code; what cannot be had does not take the rest along."""
     from ares_celery.arena.verdict.files import write_report
     from ares_celery.arena.verdict.judge import judged
+    from ares_celery.errors import AresError
 
+    unjudged: AresError | None = None
     if verdict:
-        report = judged(session.manager, report, agents)
+        try:
+            report = judged(session.manager, report, agents)
+        except AresError as error:
+            unjudged = error
     told = report.to_json()
-    write_report(report, json=report_file, junit=junit, html=html)
     if output == "json":
         print_json(told)
     else:
         shown = ("title", "status", "partial_because", "passed", "failed", "verified", "seed", "started", "ended")
         facts = {name: told[name] for name in shown if told[name] not in (None, "")}
         print_facts({**facts, **_said_of(told["verdict"])})
+    write_report(report, json=report_file, junit=junit, html=html)
+    if unjudged is not None:
+        say("the run is over and reported, but its events could not be read: there is no verdict")
+        raise unjudged
     code = _CODES[report.status.value]
     if code:
         raise click.exceptions.Exit(code)

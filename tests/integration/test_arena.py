@@ -204,6 +204,16 @@ def test_the_command_runs_a_file_and_writes_its_report(runtime: Runtime, tmp_pat
     assert "<testsuites" in (tmp_path / "junit").read_text()
 
 
+def test_a_report_that_nobody_could_write_is_known_before_the_run(runtime: Runtime, tmp_path: Path) -> None:
+    """Not behind it."""
+    (tmp_path / "rest.json").write_text(json.dumps(pausing("1ms")))
+    env = env_of(runtime, tmp_path)
+    done = ares("arena", "run", "rest.json", "--report", "no/such/report.json", env=env, folder=tmp_path)
+    assert done.returncode == 2
+    assert "there is no folder 'no/such' to write to" in done.stderr
+    assert runtime.events("a", "agent.stopped") == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_run_with_its_rollbacks(runtime: Runtime, tmp_path: Path, number: signal.Signals) -> None:
     """However often it comes: the report says that it is partial, the agent runs again, the exit code is 1."""

@@ -17,6 +17,7 @@ from ares_celery.errors import (
     ChaosDisabledError,
     InvalidScenarioError,
     InvalidSettingError,
+    StoreUnavailableError,
 )
 from ares_celery.model.agent import AgentState
 from ares_celery.model.arena import ArenaHold
@@ -196,6 +197,28 @@ def test_a_file_of_a_survival_run_is_checked(text: str, said: str) -> None:
     """A file that says nothing, or something else than it seems to, starts no half an hour of faults."""
     with pytest.raises(InvalidScenarioError, match=said):
         survival_options(text)
+
+
+def test_a_store_that_is_away_at_the_end_takes_no_report_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fleet has not come back as far as anybody knows; the arena is free in a moment by itself."""
+    gone = StoreUnavailableError(url="redis://", problem="gone")
+    manager = Guarded("a")
+    run = survive(manager, faults=["slow_agent"], duration="60ms", settle="300ms")
+    real, looks = manager.list_agents, list[int]()
+
+    def listed(**given: Any) -> Any:
+        looks.append(1)
+        if 1 < len(looks) < 4:
+            raise gone
+        return real(**given)
+
+    def released(owner: str) -> bool:
+        raise gone
+
+    monkeypatch.setattr(manager, "list_agents", listed)
+    monkeypatch.setattr(manager, "release_arena", released)
+    report = run.run()
+    assert (report.status, len(deeds(report)), len(looks)) == (RunStatus.COMPLETED, 3, 4)
 
 
 def test_the_arena_is_kept_while_things_are_set_right(monkeypatch: pytest.MonkeyPatch) -> None:

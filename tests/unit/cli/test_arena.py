@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from ares_celery.arena.verdict.journal import RunStatus, ScenarioReport
 from ares_celery.cli.apps import Session
+from ares_celery.cli.arena import _finish
+from ares_celery.errors import StoreUnavailableError
 from ares_celery.model.arena import ArenaHold
 from tests.unit.arena.test_loading import seed, step
 from tests.unit.cli.calling import RecordingManager, run
@@ -111,3 +116,23 @@ def test_a_survival_file_is_checked(tmp_path: Path) -> None:
     path.write_text("speed: 3\n")
     assert run("arena", "survival", str(path)).exit_code == 2
     assert run("arena", "survival", str(tmp_path / "none")).exit_code == 2
+
+
+def test_a_run_without_a_verdict_is_reported_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its events cannot be read, as the store is away: printed and written first, then the error tells."""
+
+    def judged(*_: object) -> None:
+        raise StoreUnavailableError(url="redis://", problem="gone")
+
+    monkeypatch.setattr("ares_celery.arena.verdict.judge.judged", judged)
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    report = ScenarioReport("t", RunStatus.COMPLETED, (), namespace="n", started=now, ended=now)
+    file = tmp_path / "r.json"
+    session = cast("Any", SimpleNamespace(manager=None))
+    with pytest.raises(StoreUnavailableError):
+        _finish(session, report, "json", (), report_file=file, junit=None, html=None, verdict=True)
+    told = capsys.readouterr()
+    assert json.loads(told.out) == json.loads(file.read_text())
+    assert "there is no verdict" in told.err

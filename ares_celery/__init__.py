@@ -157,6 +157,7 @@ if TYPE_CHECKING:
         WaitSignal,
         WaitTimeoutError,
         WorkerHookError,
+        WorkerNotFoundError,
         WorkerResourceError,
         error_from_wire,
     )
@@ -467,6 +468,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "VersionConflictError",
     "WaitTimeoutError",
     "WorkerHookError",
+    "WorkerNotFoundError",
     "WorkerResourceError",
     "error_from_wire",
     # Signals

@@ -80,31 +80,33 @@ def kill_agent(
 
 
 def kill_worker(worker: str, *, wait: Span | None = None, reason: str = "arena") -> Mapping[str, Any]:
-    """Sends SIGKILL to the process of a worker that hosts agents, and names them in the log before.
+    """Sends SIGKILL to the main process of a worker, with its pool children; names in the log before who dies with it.
 
-    Of a prefork worker it is one child. Returns ``worker``, ``pid`` and ``agents``. With ``wait`` it fails unless all
-    of them run again within that time.
+    Returns ``worker``, ``pid`` and ``agents``. With ``wait`` it fails unless all of them run again within that time.
     """
     with at_hand() as ring:
-        hosted: list[AgentInfo] = [info for info in ring.manager.list_agents() if info.worker == worker]
-        if not hosted:
-            known = sorted({info.worker for info in ring.manager.list_agents() if info.worker})
-            problem = f"no agent runs on worker {worker!r}; agents run on {', '.join(known) or 'none'}"
-            raise ActivityFailedError(name="kill_worker", problem=problem)
-        log.warning("worker %s is killed, and with it %s", worker, ", ".join(info.id for info in hosted))
-        before = _incarnations(ring, [info.id for info in hosted])
-        killed = _kill(ring, hosted[0].id, force=True, reason=reason)
-        agents: list[str] = sorted([hosted[0].id, *killed["co_tenants"]])
-        _await_return(ring, "kill_worker", {one: before[one] for one in agents if one in before}, wait)
-        return {"worker": worker, "pid": killed["pid"], "agents": agents}
+        infos: list[AgentInfo] = list(ring.manager.list_agents())
+        hosted = [info.id for info in infos if info.worker == worker]
+        log.warning("worker %s is killed, and with it %s", worker, ", ".join(hosted) or "no agent")
+        killed: Mapping[str, Any] = ring.manager.kill_worker(worker, force=True, reason=reason)
+        lost = _note_killed(ring, killed["agents"], infos)
+        _await_return(ring, "kill_worker", lost, wait)
+        return killed
 
 
 def _kill(ring: Ring, agent_id: str, *, force: bool, reason: str) -> Mapping[str, Any]:
-    """Kills, and notes who died with the process: what the store says of them is of before until that is noticed."""
-    before: dict[str, int] = {info.id: info.incarnation for info in ring.manager.list_agents()}
+    """Kills, and notes who died with the process."""
+    before = ring.manager.list_agents()
     killed: Mapping[str, Any] = ring.manager.kill_agent(agent_id, force=force, reason=reason)
-    ring.killed.update((one, before[one]) for one in (agent_id, *killed["co_tenants"]) if one in before)
+    _note_killed(ring, [agent_id, *killed["co_tenants"]], before)
     return killed
+
+
+def _note_killed(ring: Ring, agent_ids: Sequence[str], before: Sequence[AgentInfo]) -> dict[str, int]:
+    """Notes who died: what the store says of them is of before until that is noticed. Gives their incarnations."""
+    lost = {info.id: info.incarnation for info in before if info.id in agent_ids}
+    ring.killed.update(lost.items())
+    return lost
 
 
 def _incarnations(ring: Ring, agent_ids: Sequence[str]) -> dict[str, int]:

@@ -170,6 +170,13 @@ class AsyncAgents(AsyncMessages, AsyncQueries):
         call = self._calls.core.kill_agent
         return await self._calls.run(call, agent_id, force=force, reason=reason, actor=actor)
 
+    async def kill_worker(
+        self, worker: str, *, force: bool = False, reason: str = "", actor: str = ""
+    ) -> Mapping[str, Any]:
+        """Sends SIGKILL to the main process of a worker; see :meth:`Manager.kill_worker`."""
+        call = self._calls.core.kill_worker
+        return await self._calls.run(call, worker, force=force, reason=reason, actor=actor)
+
     async def update_agent(  # noqa: PLR0913 - the public name
         self,
         agent_id: str,

@@ -153,6 +153,7 @@ CONTROLS: Final = (
     Control("approve", "`InterruptInfo`"),
     Control("interrupts", "list of `InterruptInfo`"),
     Control("kill_agent", "`agent_id`, `pid`, `worker`, `co_tenants`"),
+    Control("kill_worker", "`worker`, `pid`, `agents`"),
     Control("slow_agent", "`Fault`, or null when it was cleared"),
     Control("tool_timeout", "`Fault`, or null when it was cleared"),
     Control("partition_network", "`Fault`"),

@@ -11,6 +11,7 @@ import click
 from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.options import DURATION, why_options
 from ares_celery.cli.output import in_units, output_option, print_facts, print_json, print_table, say
+from ares_celery.errors import OperationNotSupportedError
 
 if TYPE_CHECKING:
     from ares_celery.model.fault import Fault
@@ -86,13 +87,39 @@ def ls(session: Session, *, agent_id: str | None, output: str) -> None:
 
 @chaos.command()
 @_ID
-@click.option("--force", is_flag=True, help="Also when other agents live in the same process.")
+@click.option("--force", is_flag=True, help="Also when other agents live in the same process; they are named first.")
 @why_options
 @output_option
 @pass_session
-def kill(session: Session, *, agent_id: str, force: bool, reason: str, actor: str, output: str) -> None:
-    """Send SIGKILL to the process that hosts agent ID."""
-    killed = session.manager.kill_agent(agent_id, force=force, reason=reason, actor=actor)
+def kill(session: Session, /, *, agent_id: str, force: bool, output: str, **why: str) -> None:
+    """Send SIGKILL to the process that hosts agent ID; refused while others live in it, unless --force."""
+    _kill(lambda forced: session.manager.kill_agent(agent_id, force=forced, **why), "co_tenants", output, force=force)
+
+
+@chaos.command("kill-worker")
+@click.argument("worker", metavar="WORKER")
+@click.option("--force", is_flag=True, help="Also when it hosts agents; they are named first.")
+@why_options
+@output_option
+@pass_session
+def kill_worker(session: Session, /, *, worker: str, force: bool, output: str, **why: str) -> None:
+    """Send SIGKILL to the main process of WORKER, such as agents@host; refused while it hosts agents, unless --force.
+
+    Its pool children go with it.
+    """
+    _kill(lambda forced: session.manager.kill_worker(worker, force=forced, **why), "agents", output, force=force)
+
+
+def _kill(do: Callable[[bool], Any], others: str, output: str, *, force: bool) -> None:
+    """Kills; names those that die along before they do."""
+    try:
+        killed = do(False)  # noqa: FBT003 - the only argument
+    except OperationNotSupportedError as error:
+        named: Sequence[str] = error.fields.get(others, ())
+        if not (force and named):
+            raise
+        say(f"with it die: {', '.join(named)}")
+        killed = do(True)  # noqa: FBT003 - as above
     if output == "json":
         print_json(killed)
     else:

@@ -20,6 +20,7 @@ _WORDS: Final = (
     (re.compile(r"\bcall start\(\) or `ares runtime start` first"), "`ares runtime start` lets it run"),
     (re.compile(r"\bforce=True\b"), "--force"),
     (re.compile(r"\bkill_agent\b"), "kill"),
+    (re.compile(r"\bkill_worker\b"), "kill-worker"),
     (re.compile(r"\bslow_agent\b"), "slow"),
     (re.compile(r"\btool_timeout\b"), "tool-timeout"),
     (re.compile(r"\bpartition_network\b"), "partition"),

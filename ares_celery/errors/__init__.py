@@ -42,7 +42,7 @@ from ares_celery.errors.executions import (
     UnreadableCheckpointError,
 )
 from ares_celery.errors.family import ChildLimitError
-from ares_celery.errors.faults import FaultLimitError, MemoryCorruptedError
+from ares_celery.errors.faults import FaultLimitError, MemoryCorruptedError, WorkerNotFoundError
 from ares_celery.errors.forks import AgentForkingError, ForkVersionError
 from ares_celery.errors.messages import (
     MailboxFullError,
@@ -213,6 +213,7 @@ __all__ = [
     "WaitSignal",
     "WaitTimeoutError",
     "WorkerHookError",
+    "WorkerNotFoundError",
     "WorkerResourceError",
     "error_from_wire",
 ]

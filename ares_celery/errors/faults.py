@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ares_celery.errors.base import AresError
+from ares_celery.errors.base import AresError, NotFoundError
 
-__all__ = ["FaultLimitError", "MemoryCorruptedError"]
+__all__ = ["FaultLimitError", "MemoryCorruptedError", "WorkerNotFoundError"]
 
 
 class FaultLimitError(AresError):
@@ -19,3 +19,10 @@ class MemoryCorruptedError(AresError):
 
     code = "memory_corrupted"
     template = "the memory of agent {agent_id!r} was corrupted on purpose (fault {fault}); this instance ends"
+
+
+class WorkerNotFoundError(NotFoundError):
+    """No worker of this name has reported lately; ``known`` lists those that have."""
+
+    code = "worker_not_found"
+    template = "no worker {worker!r} serves this namespace; those that do are {known}"

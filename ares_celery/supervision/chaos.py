@@ -13,7 +13,7 @@ from ares_celery.model.arguments import check_timeout
 from ares_celery.model.fault import Fault, FaultKind, Injection
 from ares_celery.runtime.callers import check_flags, check_texts, me
 from ares_celery.supervision.fault_care import FaultCare, Seconds
-from ares_celery.supervision.killing import kill_hosting_process
+from ares_celery.supervision.killing import kill_hosting_process, kill_worker_process
 
 __all__ = ["Chaos"]
 
@@ -280,6 +280,30 @@ class Chaos(FaultCare):
         self._record(checked)
         allowed = self._allows_faults or store.chaos_state().until is not None
         return kill_hosting_process(store, checked, allowed=allowed, force=force, why=(reason, actor or me()))
+
+    def kill_worker(self, worker: str, *, force: bool = False, reason: str = "", actor: str = "") -> Mapping[str, Any]:
+        """Sends SIGKILL to the main process of a worker, whose pool children go with it; its agents are resurrected.
+
+        Args:
+            worker: Its name as Celery says it, such as ``agents@host``; that of ``AgentInfo.worker``.
+            force: Also when it hosts agents, which all die.
+            reason: Kept in the audit stream.
+            actor: Who asks; default user@host.
+
+        Returns:
+            ``worker``, ``pid`` and ``agents``, the ids that died with it.
+
+        Raises:
+            ChaosDisabledError: The namespace does not allow faults. WorkerNotFoundError: None of that name has
+                reported within a minute.
+            OperationNotSupportedError: It hosts agents (their ids are in field ``agents``), has ended, or runs on
+                another machine.
+        """
+        check_flags(force=force)
+        check_texts(worker=worker, reason=reason, actor=actor)
+        store = self._ports.store
+        allowed = self._allows_faults or store.chaos_state().until is not None
+        return kill_worker_process(store, worker, allowed=allowed, force=force, why=(reason, actor or me()))
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from ares_celery.store.base import Store
 from ares_celery.supervision.deaths import DeathDesk
 from ares_celery.supervision.repeating import Repeating
 
-__all__ = ["HostWatch", "has_ended"]
+__all__ = ["HostWatch", "has_ended", "parent_of"]
 
 log: Final = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class HostWatch:
         """Remembers whose process it is and how many agents it hosts."""
         hosted = len(self._store.hosted_by(identity.encode()))
         if identity not in self._parents:
-            self._parents[identity] = _parent_of(identity)
+            self._parents[identity] = parent_of(identity)
         elif has_ended(identity):
             # Another watcher may have told of some of its agents already: what was there before its death counts.
             return
@@ -214,7 +214,7 @@ class HostWatch:
         return [other for other in family if other not in self._lost_with]
 
 
-def _parent_of(identity: ProcessIdentity) -> int | None:
+def parent_of(identity: ProcessIdentity) -> int | None:
     """The pid of the process's parent; None when the process is over, or cannot be looked at."""
     if has_ended(identity):
         return None

@@ -32,6 +32,7 @@ SAMPLES: dict[str, Any] = {
     "stream_id": "s",
     "timeout": 1,
     "value": 1,
+    "worker": "w@host",
 }
 #: Not needed one by one, but one of them is.
 ALSO: dict[str, dict[str, Any]] = {"reconcile_agent": {"retry": True}}

@@ -145,7 +145,7 @@ def test_whatever_json_an_argument_is_the_answer_is_json_or_an_error_of_ours(con
     """Field, value and cure, in a text; never a bare exception of Python."""
     good = {"agent_id": "a", "agent": "a", "config": {}, "message": 1, "states": ["running"], "key": "k", "value": 1}
     good |= {"execution_id": "e", "message_id": "m", "settings": {}, "name": "g"}
-    good |= {"delay": 1, "duration": 1, "timeout": 1}
+    good |= {"delay": 1, "duration": 1, "timeout": 1, "worker": "w@host"}
     takes = parameters_of(control)
     refused: list[tuple[str, str]] = []
     needed = {name: good[name] for name, one in takes.items() if one.default is inspect.Parameter.empty}

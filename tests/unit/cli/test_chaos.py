@@ -11,7 +11,13 @@ import pytest
 from ares_celery.cli.apps import Session
 from ares_celery.cli.exit_codes import ExitCode
 from ares_celery.clock import to_datetime
-from ares_celery.errors import AgentNotFoundError, AresError, ChaosDisabledError, FaultLimitError
+from ares_celery.errors import (
+    AgentNotFoundError,
+    AresError,
+    ChaosDisabledError,
+    FaultLimitError,
+    OperationNotSupportedError,
+)
 from ares_celery.model.fault import Fault, FaultKind
 from ares_celery.store.faults import ChaosState
 from tests.unit.cli.calling import RecordingManager, run
@@ -70,6 +76,57 @@ def test_a_fault_is_injected_as_it_was_typed(
     assert manager.calls == [call, call]
     assert ["id", "op-1"] in [line.split() for line in shown]
     assert ["delay", "0.5"] in [line.split() for line in shown]
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, field: str, others: list[str]) -> list[tuple[Any, ...]]:
+    """A manager that kills only with force, as others would die too; gives its calls."""
+    calls: list[tuple[Any, ...]] = []
+
+    class Manager:
+        """Stands in."""
+
+        def kill_agent(self, name: str, *, force: bool, **why: str) -> dict[str, Any]:
+            """Refuses at first."""
+            calls.append((name, force, why))
+            if not force:
+                reason = f"its process also hosts {', '.join(others)}; pass force=True"
+                fields: dict[str, Any] = {field: others}
+                raise OperationNotSupportedError(operation="kill", reason=reason, agent_id=name, **fields)
+            return {"agent_id": name, "pid": 7, field: others}
+
+        kill_worker = kill_agent
+
+    monkeypatch.setattr(Session, "manager", Manager())
+    return calls
+
+
+@pytest.mark.parametrize(("command", "field"), [("kill", "co_tenants"), ("kill-worker", "agents")])
+def test_a_kill_names_who_dies_along_before_it_does(monkeypatch: pytest.MonkeyPatch, command: str, field: str) -> None:
+    """Refused without --force; with it on stderr, so that stdout is the answer alone."""
+    calls = refusing(monkeypatch, field, ["b", "c"])
+    refused = run("chaos", command, "a", "-o", "json")
+    assert refused.exit_code == ExitCode.PRECONDITION
+    assert "also hosts b, c; pass --force" in refused.stderr
+    done = run("chaos", command, "a", "--force", "--reason", "r", "-o", "json")
+    assert (done.exit_code, done.stderr) == (0, "with it die: b, c\n")
+    assert json.loads(done.stdout) == {"agent_id": "a", "pid": 7, field: ["b", "c"]}
+    why = {"reason": "r", "actor": ""}
+    assert calls == [("a", False, WHY), ("a", False, why), ("a", True, why)]
+
+
+@pytest.mark.parametrize(("command", "method"), [("kill", "kill_agent"), ("kill-worker", "kill_worker")])
+def test_a_kill_that_takes_nobody_along_is_done_at_once(
+    monkeypatch: pytest.MonkeyPatch, command: str, method: str
+) -> None:
+    """With --force or without; a refusal for another reason is one with force, too."""
+    manager = stand_in(monkeypatch, {"pid": 7})
+    assert run("chaos", command, "a").stdout.split() == ["pid", "7"]
+    assert json.loads(run("chaos", command, "a", "--force", "-o", "json").stdout) == {"pid": 7}
+    assert manager.calls == [(method, ("a",), {"force": False, **WHY})] * 2
+    stand_in(monkeypatch, error=OperationNotSupportedError(operation="kill", reason="it runs on host far"))
+    failed = run("chaos", command, "a", "--force")
+    assert (failed.exit_code, failed.stdout) == (ExitCode.PRECONDITION, "")
+    assert "it runs on host far" in failed.stderr
 
 
 def test_zero_clears(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +21,6 @@ from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentNotFoundError,
     AgentNotRunningError,
-    AresError,
     ChaosDisabledError,
     InvalidSettingError,
     OperationNotSupportedError,
@@ -29,13 +28,14 @@ from ares_celery.errors import (
 )
 from ares_celery.ids import AgentId
 from ares_celery.manager import CoreManager
-from ares_celery.model.agent import AgentSpec, RuntimeState
+from ares_celery.model.agent import AgentSpec, Owner, RuntimeState
 from ares_celery.model.command import Deadline
 from ares_celery.model.event import ReadOptions
 from ares_celery.model.fault import Fault, FaultKind
 from ares_celery.model.plan import Nudge
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.ports import Launcher
+from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.store.redis.keys import Keys, deadline_member
 from ares_celery.store.redis.store import RedisStore
 from ares_celery.supervision.sweep import Sweeper
@@ -140,8 +140,10 @@ def world(namespace: str) -> Iterator[World]:
     store.set_runtime(RuntimeState.RUNNING, only_from=(RuntimeState.NEW,), reason="test", actor="test")
     committer = Committer(store, lambda: store.config, Nobody())
     made = World(raw, store, CoreManager(ControlPorts(lambda _: (store, committer))), committer)
+    # A process of this machine that is gone: what a kill here could hit.
+    nobody = replace(ProcessIdentity.current(), pid=2**22 + 5, start_ticks=1)
     for agent_id in made.agents:
-        run(store, agent_id)
+        run(store, agent_id, owner=Owner(nobody.encode(), "one@host", "task-1"))
     yield made
     store.close()
 
@@ -176,7 +178,8 @@ def test_an_unknown_agent_is_an_error_for_what_belongs_to_faults(
 @each_fault
 def test_a_fault_needs_leave(world: World, name: str) -> None:
     """By the settings for good, or for a time; without either the error says how to give it."""
-    for taken in (lambda: world.inject(name), lambda: world.manager.kill_agent("a")):
+    kills = (lambda: world.manager.kill_agent("a"), lambda: world.manager.kill_worker("one@host"))
+    for taken in (lambda: world.inject(name), *kills):
         with pytest.raises(ChaosDisabledError) as caught:
             taken()
         assert "ares chaos enable --for 1h" in str(caught.value)
@@ -406,7 +409,7 @@ def test_an_agent_that_is_deleted_meanwhile_keeps_nobody_from_being_healed(
 def test_every_fault_has_a_task() -> None:
     """And what allows, lists and heals them."""
     tasks = {control.method for control in CONTROLS}
-    assert {*INJECTIONS, "heal", "list_faults", "enable_chaos", "disable_chaos", "kill_agent"} <= tasks
+    assert {*INJECTIONS, "heal", "list_faults", "enable_chaos", "disable_chaos", "kill_agent", "kill_worker"} <= tasks
 
 
 @each_fault
@@ -439,7 +442,12 @@ def test_coroutines_have_the_same_names(world: World) -> None:
         healed = await manager.heal("a", "mcp", reason="r")
         assert [fault.server for fault in healed] == ["git"]
         assert len(await manager.disable_chaos()) == 4
-        with pytest.raises(AresError):
-            await manager.partition_network("a")
+        for refused in (
+            manager.partition_network("a"),
+            manager.kill_agent("a", force=True),
+            manager.kill_worker("one@host"),
+        ):
+            with pytest.raises(ChaosDisabledError):
+                await refused
 
     asyncio.run(play())

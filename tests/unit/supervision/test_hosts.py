@@ -80,7 +80,7 @@ class Machine:
         self.ended: set[ProcessIdentity] = set()
         self.watch = make_watch(store, self.told)
         monkeypatch.setattr(hosts, "has_ended", self.ended.__contains__)
-        monkeypatch.setattr(hosts, "_parent_of", self.parent_of)
+        monkeypatch.setattr(hosts, "parent_of", self.parent_of)
 
     def parent_of(self, process: ProcessIdentity) -> int | None:
         parent = self.parents.get(process)
@@ -185,10 +185,10 @@ def test_what_a_process_hosted_at_its_death_counts_whatever_became_of_it_since(m
     assert machine.ends(process) == [2]
 
 
-def test_the_parent_of_a_process_is_known_while_it_runs() -> None:
+def test_theparent_of_a_process_is_known_while_it_runs() -> None:
     """And not any more when it is over."""
-    assert hosts._parent_of(ProcessIdentity.current()) == os.getppid()
-    assert hosts._parent_of(identity(2**22 + 7, 1)) is None
+    assert hosts.parent_of(ProcessIdentity.current()) == os.getppid()
+    assert hosts.parent_of(identity(2**22 + 7, 1)) is None
 
 
 def test_a_process_that_runs_has_not_ended() -> None:

@@ -160,10 +160,11 @@ class AsyncFaultPoints(_Points):
 
     async def before_server(self, server: str) -> Fault | None:
         """In front of a call of an MCP server: the fault that cuts it off, if any. Raises as :meth:`before_call`."""
-        await self.before_call()
+        await self.reach()
         for fault in self._servers(server):
             if await self._hits(fault):
                 return fault
+        await self.before_call()
         return None
 
     async def take(self) -> Fault | None:
@@ -233,10 +234,11 @@ class SyncFaultPoints(_Points):
 
     def before_server(self, server: str) -> Fault | None:
         """See :meth:`AsyncFaultPoints.before_server`."""
-        self.before_call()
+        self.reach()
         for fault in self._servers(server):
             if self._hits(fault):
                 return fault
+        self.before_call()
         return None
 
     def take(self) -> Fault | None:

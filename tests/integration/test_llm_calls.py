@@ -130,6 +130,7 @@ def _incarnation(runtime: Runtime, agent_id: str) -> Any:
 
 
 @pytest.mark.spec(136)
+@pytest.mark.spec(139)
 @pytest.mark.parametrize("kind", ["asker", "plain-asker"])
 def test_an_injected_failure_is_met_by_the_agents_next_call(runtime: Runtime, server: LLMServer, kind: str) -> None:
     """Each kind, in the SDK's own errors; nobody else meets it, and none behind its end."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ares_celery import AgentContext, AgentSpec, SyncAgentContext, mcp_server
 from ares_celery.agents.mcp_servers import MCPServerRegistry
 from ares_celery.clock import SystemClock
 from ares_celery.errors import MCPConnectionLostError
@@ -23,6 +24,8 @@ from ares_celery.runtime.loop_thread import LoopThread
 from ares_celery.runtime.shared_access import AsyncAccess, SyncAccess
 from ares_celery.runtime.shared_things import Registries, SharedThings
 from ares_celery.runtime.tool_calls import ToolCaller
+from tests.hosting import Runtime
+from tests.redis_server import RedisServer
 from tests.wait import wait_until
 
 mcp: Any = pytest.importorskip("mcp")
@@ -207,3 +210,132 @@ def test_a_server_over_http_that_was_started_anew_is_used_again(
     finally:
         things.close()
         loop.close()
+
+
+# -- faults on purpose -------------------------------------------------------------------------------------------------
+
+#: How the agents below connect, by the name of their server; a test puts it there.
+CONNECTS: dict[str, Any] = {}
+
+
+@mcp_server("real-pids")
+async def real_pids() -> AsyncIterator[Any]:
+    """A real server, as a test has it."""
+    async with CONNECTS["real-pids"]() as session:
+        yield session
+
+
+class Caller:
+    """Calls a real server for each message, and says so when it is gone."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    async def process(self, ctx: AgentContext, message: str) -> object:
+        """The server's process, or its tools."""
+        try:
+            if message == "tools":
+                return sorted(tool.name for tool in await ctx.mcp("real-pids").tools())
+            return _number(await ctx.mcp("real-pids").call_tool(message, {}))
+        except MCPConnectionLostError:
+            return "lost"
+
+
+class PlainCaller:
+    """The same, plain."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+
+    def process(self, ctx: SyncAgentContext, message: str) -> object:
+        """As above."""
+        try:
+            if message == "tools":
+                return sorted(tool.name for tool in ctx.mcp("real-pids").tools())
+            return _number(ctx.mcp("real-pids").call_tool(message, {}))
+        except MCPConnectionLostError:
+            return "lost"
+
+
+@pytest.fixture(params=[Caller, PlainCaller], ids=["async", "plain"])
+def runtime(request: pytest.FixtureRequest, redis_server: RedisServer, namespace: str) -> Iterator[Runtime]:
+    """Two agents of one process, in a namespace that allows faults."""
+    with Runtime(redis_server.url, namespace, hints=True, chaos=True) as made:
+        made.register("caller", request.param)
+        made.manager.start()
+        for agent_id in ("a", "b"):
+            made.manager.start_agent(AgentSpec(id=agent_id, type="caller"))
+            made.until(agent_id, "running")
+        yield made
+
+
+def is_gone(pid: int) -> bool:
+    """The process has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def connections_to(port: int) -> int:
+    """Established connections of this machine to a port of it."""
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return sum(1 for row in rows if row[3] == "01" and int(row[2].split(":")[1], 16) == port)
+
+
+def assert_degraded_and_whole_again(runtime: Runtime) -> int:
+    """Under the fault its calls fail and it lives on; its neighbour is not disturbed; gives what is called after it."""
+    ask = runtime.manager.process
+    assert ask("a", "pid", timeout=10) == "lost"
+    assert ask("a", "tools", timeout=10) == "lost"
+    info = runtime.manager.get_agent_info("a")
+    assert info is not None
+    assert info.degraded.startswith("MCP server 'real-pids' is not connected: it is cut off on purpose")
+    assert (info.state, info.incarnation, info.restarts, info.charged) == ("running", 1, 0, 0)
+    beside = ask("b", "pid", timeout=20)
+    assert isinstance(beside, int)
+    runtime.manager.heal("a")
+    wait_until(lambda: ask("a", "pid", timeout=20) != "lost", "the server to be back")
+    after = ask("a", "pid", timeout=10)
+    assert after == beside, "one connection, shared by both again"
+    assert "look" in ask("a", "tools", timeout=10)
+    healed = runtime.manager.get_agent_info("a")
+    assert healed is not None
+    assert (healed.degraded, healed.incarnation, healed.restarts, healed.charged) == ("", 1, 0, 0)
+    told = [kind for kind in runtime.types("a") if kind.startswith(("mcp.", "fault.", "failover."))]
+    assert told == ["fault.injected", "mcp.disconnected", "fault.healed", "mcp.connected"]
+    assert [kind for kind in runtime.types("b") if kind.startswith("mcp.")] == []
+    return int(after)
+
+
+@pytest.mark.spec(136)
+@pytest.mark.spec(139)
+@pytest.mark.pain("P37")
+def test_a_disconnection_on_purpose_ends_a_server_of_a_process_of_its_own(runtime: Runtime, tmp_path: Path) -> None:
+    """Over stdio: the session is closed, so the server's process ends; afterwards there is another one."""
+    script = tmp_path / "server.py"
+    script.write_text(_SERVER)
+    parameters = stdio.StdioServerParameters(command=sys.executable, args=[str(script)])
+    CONNECTS["real-pids"] = lambda: mcp.Client(stdio.stdio_client(parameters))
+    before = runtime.manager.process("a", "pid", timeout=20)
+    runtime.manager.disconnect_mcp("a", "10m")
+    wait_until(lambda: is_gone(before), "the server's process to end", timeout=15)
+    after = assert_degraded_and_whole_again(runtime)
+    assert after != before
+
+
+@pytest.mark.spec(136)
+@pytest.mark.spec(139)
+@pytest.mark.pain("P37")
+def test_a_disconnection_on_purpose_closes_the_connection_to_a_server_over_http(
+    runtime: Runtime, http_server: _Server
+) -> None:
+    """The server, which others may use, lives on; nothing is connected to it any more."""
+    before = http_server.start()
+    CONNECTS["real-pids"] = lambda: mcp.Client(f"http://127.0.0.1:{http_server.port}/mcp", mode="legacy")
+    assert runtime.manager.process("a", "pid", timeout=20) == before
+    assert connections_to(http_server.port) > 0
+    runtime.manager.disconnect_mcp("a", "10m", server="real-pids")
+    wait_until(lambda: connections_to(http_server.port) == 0, "the connection to be closed", timeout=15)
+    assert assert_degraded_and_whole_again(runtime) == before

@@ -165,6 +165,7 @@ def test_parameters_that_nobody_knows_are_refused(refusing: FlowerSite) -> None:
     assert refusing.get("/arena/agent/one/slow").status == 405
 
 
+@pytest.mark.spec(147)
 @pytest.mark.parametrize(("given", "seconds"), [("1m30s", 90.0), (90, 90.0), (90.5, 90.5), ("500ms", 0.5), ("2", 2.0)])
 def test_durations_are_text_or_numbers(refusing: FlowerSite, given: Any, seconds: float) -> None:
     """As on the command line: seconds, or text with a unit."""

@@ -33,6 +33,10 @@ GOOD: dict[str, Any] = {
     "message_id": "m",
     "settings": {},
     "name": "g",
+    "delay": 1,
+    "duration": 1,
+    "timeout": 1,
+    "worker": "w@host",
 }
 #: What a method needs besides, as one of several parameters must be there.
 BESIDES: dict[str, dict[str, Any]] = {"reconcile_agent": {"retry": True}}

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from typing_extensions import override
 
 from ares_celery import AresError, Manager, RuntimeConfig
 from ares_celery.celery_app.client import Manager as WholeManager
-from ares_celery.celery_app.control_ports import ControlPorts, LateListener, wait_politely
+from ares_celery.celery_app.control_ports import LONGEST_WAIT, ControlPorts, LateListener, wait_politely
 from ares_celery.celery_app.control_tasks import CONTROLS, WITHOUT_TASK, Control, as_json, call_control, parameters_of
 from ares_celery.celery_app.factory import create_app
 from ares_celery.celery_app.supervision_tasks import epoch_of
@@ -24,12 +25,14 @@ from ares_celery.celery_app.wiring import Wiring, wiring_of
 from ares_celery.config import ProcessSettings
 from ares_celery.errors import (
     AgentNotFoundError,
+    ChaosDisabledError,
     ExecutionNotFoundError,
     InvalidSettingError,
     MessageNotFoundError,
     OperationNotSupportedError,
     ProcessTimeoutError,
     StoreUnavailableError,
+    error_from_wire,
 )
 from ares_celery.ids import AgentId
 from ares_celery.model import command as commands
@@ -510,3 +513,86 @@ def test_a_worker_forked_while_another_thread_opens_its_ports_opens_its_own() ->
     ports.forget()
     assert ports.store is not None
     assert made == [1]
+
+
+# -- faults on purpose, from afar --------------------------------------------------------------------------------------
+
+#: The tasks that disturb an agent, with what they need; and what each of them refuses, by the parameter at fault.
+FAULT_TASKS: dict[str, dict[str, Any]] = {
+    "slow_agent": {"delay": "500ms"},
+    "tool_timeout": {"timeout": 2},
+    "partition_network": {},
+    "corrupt_memory": {},
+    "disconnect_mcp": {"server": "git"},
+    "inject_llm_failure": {"error_type": "rate_limit", "retry_after": "7s"},
+    "kill_agent": {},
+}
+OF_CALLS = ("slow_agent", "tool_timeout", "disconnect_mcp", "inject_llm_failure")
+REFUSED_TASKS: list[tuple[str, dict[str, Any]]] = [
+    *((method, {"duration": "25h"}) for method in FAULT_TASKS if method != "kill_agent"),
+    *((method, {"reason": 3}) for method in FAULT_TASKS),
+    *((method, {"count": 0}) for method in OF_CALLS),
+    *((method, {"probability": 2}) for method in OF_CALLS),
+    *((method, {"seed": -1}) for method in (*OF_CALLS, "corrupt_memory")),
+    ("slow_agent", {"delay": -1}),
+    ("tool_timeout", {"timeout": "soon"}),
+    ("inject_llm_failure", {"error_type": "sulks"}),
+    ("inject_llm_failure", {"retry_after": "x"}),
+    ("disconnect_mcp", {"server": 3}),
+    ("kill_agent", {"force": "yes"}),
+]
+each_fault_task = pytest.mark.parametrize("method", FAULT_TASKS)
+
+
+def refused_by(wiring: Wiring, method: str, **given: Any) -> AresError:
+    """The error of a task, rebuilt from what travels; within the second that a task has."""
+    began = time.monotonic()
+    with pytest.raises(AresError) as caught:
+        call(wiring, method, task_id="t-2", **{"agent_id": "a", **FAULT_TASKS.get(method, {}), **given})
+    assert time.monotonic() - began < LONGEST_WAIT
+    made = error_from_wire(json.loads(json.dumps(caught.value.args[0])))
+    assert (type(made), str(made), made.fields) == (type(caught.value), str(caught.value), caught.value.fields)
+    return made
+
+
+@pytest.mark.spec(138)
+@each_fault_task
+def test_what_refuses_a_fault_travels_whole(wiring: Wiring, method: str) -> None:
+    """An unknown agent, and a namespace that allows no faults: class, text and fields, by task as in Python."""
+    off = refused_by(wiring, method)
+    assert isinstance(off, ChaosDisabledError)
+    assert (off.fields["operation"], off.fields["namespace"]) == (method, wiring.settings.namespace)
+    for allowed in (False, True):
+        if allowed:
+            assert call(wiring, "enable_chaos", duration="1h", task_id="t-on")["until"] is not None
+        unknown = refused_by(wiring, method, agent_id="ghost")
+        assert isinstance(unknown, AgentNotFoundError)
+        assert unknown.fields["agent_id"] == "ghost"
+    assert call(wiring, "list_faults", task_id="t-3") == []
+
+
+@pytest.mark.parametrize(("method", "odd"), REFUSED_TASKS)
+def test_the_parameters_of_a_fault_are_checked_by_task_too(wiring: Wiring, method: str, odd: dict[str, Any]) -> None:
+    """By name, before anything is written; a parameter that there is not is an error as well."""
+    call(wiring, "enable_chaos", duration="1h", task_id="t-on")
+    refused = refused_by(wiring, method, **odd)
+    assert isinstance(refused, InvalidSettingError)
+    assert refused.fields["field"] == next(iter(odd))
+    assert isinstance(refused_by(wiring, method, how="hard"), OperationNotSupportedError)
+    assert call(wiring, "list_faults", task_id="t-3") == []
+
+
+@pytest.mark.parametrize("method", ["slow_agent", "tool_timeout", "disconnect_mcp", "inject_llm_failure"])
+def test_a_fault_by_task_is_one_however_often_the_message_comes(wiring: Wiring, method: str) -> None:
+    """Its id is the task's; the same answer each time; healed by task, once."""
+    call(wiring, "enable_chaos", duration="1h", task_id="t-on")
+    given = {"agent_id": "a", **FAULT_TASKS[method], "count": 3, "probability": 0.5, "seed": 7, "duration": "90s"}
+    made = [call(wiring, method, task_id="t-9", **given) for _ in range(2)]
+    assert made[0] == made[1]
+    shown = {key: made[0][key] for key in ("id", "agent_id", "count", "probability", "seed", "actor")}
+    assert shown == {"id": "t-9", "agent_id": "a", "count": 3, "probability": 0.5, "seed": 7, "actor": "task t-9"}
+    assert call(wiring, "list_faults", task_id="t-3", agent_id="a") == [made[0]]
+    assert call(wiring, "heal", task_id="t-4", agent_id="a") == [made[0]]
+    assert call(wiring, "heal", task_id="t-5") == []
+    assert call(wiring, "disable_chaos", task_id="t-6") == []
+    assert isinstance(refused_by(wiring, method), ChaosDisabledError)

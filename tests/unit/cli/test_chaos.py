@@ -39,6 +39,7 @@ def stand_in(
     return made
 
 
+@pytest.mark.spec(147)
 @pytest.mark.parametrize(
     ("words", "call"),
     [

@@ -175,6 +175,7 @@ def test_an_unknown_agent_is_an_error_for_what_belongs_to_faults(
     assert caught.value.fields["agent_id"] == "ghost"
 
 
+@pytest.mark.pain("P46")
 @each_fault
 def test_a_fault_needs_leave(world: World, name: str) -> None:
     """By the settings for good, or for a time; without either the error says how to give it."""
@@ -215,6 +216,7 @@ def test_an_incarnation_has_to_be_there(world: World, name: str) -> None:
 # -- what is injected --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pain("P46")
 @each_fault
 def test_a_fault_is_listed_as_it_was_asked_for(world: World, name: str) -> None:
     """By agent or for all, in what a person sees of the agent, and in a snapshot of the whole."""
@@ -295,6 +297,7 @@ def test_whatever_is_healed_is_over(world: World, name: str) -> None:
     assert [info.faults for info in world.manager.list_agents()] == [0, 0]
 
 
+@pytest.mark.pain("P46")
 @pytest.mark.spec(139)
 @each_fault
 def test_whatever_is_not_healed_ends_with_its_duration(world: World, name: str) -> None:

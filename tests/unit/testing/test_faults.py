@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -66,6 +68,17 @@ async def work(seconds: float) -> str:
     return "done"
 
 
+async def ask_a_model(ctx: AgentContext) -> int:
+    """The status of an answer."""
+    library: Any = importlib.import_module("httpx2" if importlib.util.find_spec("httpx2") else "httpx")
+
+    def answer(_: object) -> Any:
+        return library.Response(200, json={})
+
+    client = ctx.llm_http_client(transport=library.MockTransport(answer))
+    return int((await client.post("http://provider/v1/messages")).status_code)
+
+
 class Keeps:
     """What both colours share: it counts what it was told to count."""
 
@@ -114,6 +127,8 @@ class Doer(Keeps):
                 return await self._guarded(ctx.mcp("faults-wiki").call_tool(rest))
             case "snapshot":
                 return await ctx.snapshot()
+            case "ask":
+                return await ask_a_model(ctx)
             case _:
                 return message
 
@@ -255,6 +270,47 @@ def test_a_call_of_a_tool_is_cut_off_and_what_must_not_run_twice_waits_for_a_per
             one.ask("pay 9")
         assert (one.info.state, one.info.cause) == ("parked", "reconcile")
         assert [event.payload["step"] for event in one.all_events if event.type == "step.started"] != []
+
+
+#: A call that each kind disturbs, what it comes to then, and what it comes to else.
+DISTURBED: dict[str, tuple[dict[str, Any], str]] = {
+    "slow": ({"delay": 3}, "echo"),
+    "tool_timeout": ({"timeout": 0.5}, "look 1"),
+    "partition": ({}, "echo"),
+    "memory": ({}, "count"),
+    "mcp": ({}, "wiki a"),
+    "llm": ({"error_type": "auth"}, "ask"),
+}
+
+
+@pytest.mark.spec(139)
+@pytest.mark.parametrize("ends", ["healed", "by time"])
+@pytest.mark.parametrize("kind", DISTURBED)
+def test_when_a_fault_is_healed_or_over_calls_succeed_again(kind: str, ends: str) -> None:
+    """As they did before it, in the same incarnation; the list shows it for as long as it is active."""
+    given, what = DISTURBED[kind]
+
+    def calls(one: AgentHarness) -> tuple[Any, float]:
+        began = one.now
+        return one.ask(what), one.now - began
+
+    with harness(Doer) as one:
+        before = calls(one)
+        fault = one.inject(kind, duration="6s", **given)
+        assert list(one.faults) == [fault]
+        if kind in ("slow", "tool_timeout", "mcp", "llm"):
+            assert calls(one) != before
+            assert list(one.faults) == [fault]
+        if ends == "healed":
+            assert one.heal() == (fault,)
+        else:
+            one.advance("6.1s")
+        assert not list(one.faults)
+        told = [(event.type, event.payload.get("by")) for event in one.all_events if event.type.startswith("fault.")]
+        assert told[1:] == [("fault.healed", None) if ends == "healed" else ("fault.ended", "time")]
+        after = calls(one)
+        assert after == (before if kind != "memory" else (before[0] + 1, before[1]))
+        assert (one.info.incarnation, one.info.degraded) == (1, "")
 
 
 @COLOURS
@@ -487,7 +543,7 @@ def test_of_several_faults_the_first_by_precedence_is_felt_and_then_the_next() -
         one.restart()
         began = one.now
         one.run_until("mcp.disconnected")
-        assert one.now - began == 2, "slow before the message and before the call"
+        assert one.now - began == 1, "slow before the message; the call is cut off and waits for nothing"
         assert [fault.kind.value for fault in one.faults] == ["mcp", "llm", "slow"], "its incarnation is over"
 
 

@@ -319,6 +319,32 @@ def test_a_failure_on_purpose_is_met_by_the_next_call(kind: Callable[..., Any], 
 
 @needs_http
 @COLOURS
+@pytest.mark.pain("P38")
+def test_an_injected_refusal_holds_up_the_whole_quota_once_and_is_no_crash(
+    kind: Callable[..., Any], provider: Provider
+) -> None:
+    """429 with Retry-After 7: nobody in the quota calls for 7 s, then with jitter; one layer repeats, nobody dies."""
+    with AgentHarness(kind) as harness:
+        provider.harness = harness
+        assert harness.ask({"limited": True}) == 200
+        began = harness.now
+        harness.inject("llm", error_type="rate_limit", retry_after=7, count=1)
+        harness.send({"limited": True})
+        harness.advance(0.5)
+        other = harness._bench.store.enter_limit(FleetLimit("model"), "of another agent", "place")
+        assert not other.admitted
+        assert 6 < other.wait <= 9.6, "the quota is closed, not only the agent that was refused"
+        harness.advance(6.4)
+        assert len(provider.asked) == 1
+        assert harness.ask({"limited": True}) == 200
+        back = [at - began for at in provider.asked[1:]]
+        assert len(back) == 2
+        assert 7 <= back[0] <= 9.6
+        assert (harness.info.incarnation, harness.info.restarts, harness.info.charged) == (1, 0, 0)
+
+
+@needs_http
+@COLOURS
 def test_two_failures_at_once_are_drawn_one_after_the_other(kind: Callable[..., Any], provider: Provider) -> None:
     """What the first spares the second may meet, each by its own seed: so many, and no others."""
     first, second = Draw.hits(5, 0.2), Draw.hits(6, 0.2)

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from ares_celery.arena.ring import Ring, Undo, entered
 from ares_celery.arena.scenario import Activity
 from ares_celery.arena.tolerance import is_tolerated
 from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, plain
-from ares_celery.clock import to_datetime
+from ares_celery.clock import Clock, to_datetime
 from ares_celery.errors import AresError
 from ares_celery.errors.wording import describe_error
 
@@ -31,6 +31,9 @@ log: Final = logging.getLogger(__name__)
 Listener = Callable[[ActivityReport], object]
 #: Seconds that one rollback may take.
 _ROLLBACK_LIMIT: Final = 60.0
+#: How often the clock of the store is asked for, unless an answer came within so many seconds.
+_TRIES: Final = 3
+_QUICK: Final = 0.02
 
 
 class Performer:
@@ -46,11 +49,21 @@ class Performer:
         self._allowed = tuple(allowed)
         self._listener = listener
         manager: CoreManager = ring.manager
-        self._offset = manager.introspect().time - to_datetime(ring.clock.wall())
+        #: When the run began: nothing of it is earlier by the clock of the store.
+        self.began: datetime
+        self.began, self._offset = _compared(manager, ring.clock)
 
     def now(self) -> datetime:
-        """The time by the store's clock."""
+        """The time by the store's clock, as far as it was compared with ours."""
         return to_datetime(self.ring.clock.wall()) + self._offset
+
+    def ended(self) -> datetime:
+        """The end of the run: nothing of it is later by the clock of the store."""
+        now = self.now()
+        try:
+            return max(now, self.ring.manager.introspect().time)
+        except AresError:
+            return now
 
     def perform(self, activity: Activity, phase: Phase, ring: Ring | None = None) -> ActivityReport:
         """Does an activity, with the pauses around it."""
@@ -129,6 +142,18 @@ class Performer:
             return found[0]
         problem = f"it did not end within {_ROLLBACK_LIMIT:g} s; it may still run"
         return ActivityReport(name, Phase.ROLLBACK, "action", Outcome.FAILED, problem=problem)
+
+
+def _compared(manager: CoreManager, clock: Clock) -> tuple[datetime, timedelta]:
+    """The time of the store at the beginning, and how far it is ahead of ours: by the fastest answer of a few."""
+    found: list[tuple[float, datetime, timedelta]] = []
+    while len(found) < _TRIES and not any(took <= _QUICK for took, _, _ in found):
+        before, asked = clock.wall(), clock.monotonic()
+        told = manager.introspect().time
+        took = clock.monotonic() - asked
+        # It was read somewhere in between.
+        found.append((took, told, told - to_datetime(before) - timedelta(seconds=took / 2)))
+    return found[0][1], min(found)[2]
 
 
 def _report(activity: Activity, phase: Phase, outcome: Outcome, problem: str, output: object) -> ActivityReport:

@@ -67,7 +67,7 @@ class ScenarioRun:
             StoreUnavailableError: The store does not answer at the beginning.
         """
         performer = Performer(self._ring, self._allowed, self._listener)
-        started = performer.now()
+        started = performer.began
         status, because = RunStatus.INTERRUPTED, ""
         try:
             with entered(self._ring):
@@ -81,7 +81,7 @@ class ScenarioRun:
             activities=tuple(self._reports),
             namespace=self._manager.namespace,
             started=started,
-            ended=performer.now(),
+            ended=performer.ended(),
             partial=bool(because),
             partial_because=because,
             form=self._scenario.form,

@@ -229,7 +229,7 @@ class SurvivalRun:
 
     def _run(self) -> ScenarioReport:
         performer = Performer(self._ring, (), self._listener)
-        started = performer.now()
+        started = performer.began
         self.demand_agents()
         running = [info.id for info in self._manager.list_agents(states=[AgentState.RUNNING])]
         targets = list(self._agents) or running
@@ -254,7 +254,7 @@ class SurvivalRun:
             activities=tuple(self._reports),
             namespace=self._manager.namespace,
             started=started,
-            ended=performer.now(),
+            ended=performer.ended(),
             partial=bool(because),
             partial_because=because,
             form="survival",

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,12 +28,13 @@ from ares_celery import AgentContext, AgentSpec
 from ares_celery.arena.actions import redis_latency, redis_outage, stop_beat
 from ares_celery.arena.link import tell_link
 from ares_celery.arena.loading import parse_scenario
+from ares_celery.arena.probes import agent_deaths
 from ares_celery.arena.ring import Ring, entered
 from ares_celery.arena.runner import ScenarioRun
 from ares_celery.arena.survival import plan_survival
 from ares_celery.arena.verdict.journal import RunStatus, ScenarioReport
 from ares_celery.arena.verdict.judge import judged
-from ares_celery.errors import ActivityFailedError
+from ares_celery.errors import ActivityFailedError, AgentNotFoundError
 from tests.hosting import Runtime
 from tests.integration.command_line import ROOT, Command, ares, environment
 from tests.redis_server import RedisServer
@@ -183,6 +185,27 @@ def test_mttr_is_that_of_real_recovery_events(runtime: Runtime, monkeypatch: pyt
     assert verdict.availability is not None
     assert 0 < verdict.availability < 100
     assert [one.target for one in verdict.effects if one.detected is not None and one.recovered] == ["a", "b"]
+
+
+@pytest.mark.parametrize("page", [1, 3, 250])
+def test_a_probe_counts_the_deaths_of_a_time(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    """Whatever lies between and behind them; a restore that somebody asked for is none."""
+    monkeypatch.setattr("ares_celery.arena.probes._PAGE", page)
+    with entered(Ring(runtime.manager)):
+        assert agent_deaths("a", within="1m") == 0
+        for number in (1, 2):
+            epoch = runtime.manager.get_agent_info("a").epoch  # type: ignore[union-attr]
+            runtime.manager.notify_agent_dead("a", "on purpose", epoch=epoch)
+            wait_until(partial(_runs, runtime, "a", number + 1), "its next life")
+        assert agent_deaths("a", within="1m") == 2
+        runtime.manager.restore_agent("a")
+        wait_until(partial(_runs, runtime, "a", 4), "its restored life")
+        assert len(runtime.events("a", "failover.triggered")) == 3
+        assert agent_deaths("a", within="1m") == 2
+        wait_until(lambda: agent_deaths("a", within="200ms") == 0, "a time without deaths")
+        assert agent_deaths("b", within="24h") == 0
+        with pytest.raises(AgentNotFoundError):
+            agent_deaths("nobody", within="1m")
 
 
 def _runs(runtime: Runtime, agent_id: str, incarnation: int) -> bool:

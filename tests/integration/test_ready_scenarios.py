@@ -37,7 +37,7 @@ SIDE_BY_SIDE = (
     "tool-timeout",
 )
 KILLS = ("kill-agent", "kill-worker")
-VARIABLES = {"patience": "30s", "lasts": "2s", "overlap": "1s", "rest": "500ms"}
+VARIABLES = {"patience": "30s", "lasts": "3s", "overlap": "1s", "rest": "500ms"}
 HAS_HTTP = find_spec("httpx2") is not None or find_spec("httpx") is not None
 
 
@@ -240,7 +240,7 @@ def test_where_agents_live_on_nothing_is_charged(ring: Ring, name: str) -> None:
     assert ran.verdict["mttr"] == "no data"
     if name in {"mcp-disconnect", "slow-agent", "tool-timeout"}:
         assert ran.effect["ended"] in {"time", "healed"}
-        assert 1.5 < ran.effect["lasted"] < 10
+        assert 2.5 < ran.effect["lasted"] < 10
 
 
 def test_each_fault_is_felt(ring: Ring) -> None:
@@ -248,7 +248,8 @@ def test_each_fault_is_felt(ring: Ring) -> None:
     slow, tool = ring.ran["slow-agent"], ring.ran["tool-timeout"]
     assert slow.slowest >= 1
     assert {"tool": "ToolTimeoutError"} in tool.met
-    assert tool.effect["felt"]["step.failed"] == len(tool.met)
+    # The last of them may be told of after the run.
+    assert tool.effect["felt"]["step.failed"] - len(tool.met) in {0, 1}
     server = ring.ran["mcp-disconnect"]
     assert {"server": "MCPConnectionLostError"} in server.met
     assert server.effect["felt"]["mcp.disconnected"] == 1
@@ -262,7 +263,8 @@ def test_models_fail_as_the_files_say(ring: Ring) -> None:
     outage, limit = ring.ran["llm-outage"], ring.ran["llm-rate-limit"]
     assert outage.met
     assert set(map(str, outage.met)) == {"{'model': 'HTTPStatusError 500'}"}
-    assert outage.effect["felt"] == {"step.failed": len(outage.met)}
+    assert set(outage.effect["felt"]) == {"step.failed"}
+    assert outage.effect["felt"]["step.failed"] - len(outage.met) in {0, 1}
     assert limit.met == [{"model": "HTTPStatusError 429"}] * 3
     assert (limit.effect["ended"], limit.effect["felt"]) == ("count", {"step.failed": 3})
 

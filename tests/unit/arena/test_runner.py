@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from types import ModuleType
+from datetime import timedelta
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, Ru
 from ares_celery.errors import AgentNotFoundError, StoreUnavailableError
 from ares_celery.model.agent import AgentState
 from ares_celery.testing import ManualClock
+from tests.unit.arena.histories import START
 from tests.unit.arena.managers import StandIn
 from tests.wait import wait_until
 
@@ -558,6 +560,25 @@ def test_a_function_may_raise_anything(deeds: Deeds, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(deeds, "work", exits)
     report = made(deed("a"), deed("b")).run()
     assert [one.problem for one in report.of(Phase.METHOD)] == ["SystemExit: 3"] * 2
+
+
+def test_slow_answers_of_the_store_leave_nothing_of_a_run_out(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks are compared by the fastest answer, as if it were read in its middle; begin and end are the store's."""
+    manager, clock = StandIn(), simulated()
+    asked: list[float] = []
+
+    def introspect() -> Any:
+        # The answer is a second late, then half of one; it is of the moment at which it was asked for.
+        told = START + timedelta(seconds=clock.monotonic())
+        asked.append(clock.monotonic())
+        clock.move_to(clock.monotonic() + (1.0 if len(asked) == 1 else 0.5))
+        return SimpleNamespace(time=told)
+
+    monkeypatch.setattr(manager, "introspect", introspect)
+    report = made(deed("a"), manager=manager, clock=clock).run()
+    assert asked == [0.0, 1.0, 1.5, 2.0]
+    assert (report.started, report.ended) == (START, START + timedelta(seconds=2.0))
+    assert report.activities[0].started == START + timedelta(seconds=1.75)
 
 
 def test_the_clock_of_the_store_dates_a_run(deeds: Deeds) -> None:

@@ -186,6 +186,11 @@ class Incarnation:
         """Its code is to end soon: it was asked to, or has said so itself."""
         return self.stopping_reason is not None or self.completion is not None or self.waits is not None
 
+    @property
+    def yields(self) -> bool:
+        """What its code leaves now, the next one goes on with: it has seen that it should end, and says not "done"."""
+        return self.observed and self.completion is None
+
     def wait(self, waiting: Waiting) -> None:
         """It gives its slot back, until this is over."""
         self.waits = waiting

@@ -260,6 +260,10 @@ class Steps:
         if not work.is_recorded:
             work.opening.free(work.path)
 
+    def _is_done(self, opening: Opening, error: BaseException | None) -> bool:
+        """A block that was left is done. One that yields enters it once more: what was done is not run again."""
+        return error is None and not opening.is_unsettled and not self._incarnation.yields
+
     # -- what is known of it ------------------------------------------------------------------------------------------
 
     def _value(self, work: Work, record: StepRecord) -> Any:  # noqa: ANN401 - a JSON value

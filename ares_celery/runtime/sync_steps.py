@@ -64,7 +64,7 @@ class SyncSteps(SharedSteps):
         self._openings.pop(opening.id, None)
         if opening.is_finished or not (error is None or isinstance(error, Exception)):
             return
-        self._close(opening.id, completed=error is None and not opening.is_unsettled)
+        self._close(opening.id, completed=self._is_done(opening, error))
 
     def take_over(self, message_id: str) -> None:
         """Opens what an earlier incarnation has begun for a message, and this one has not: it ends with the answer."""

@@ -157,9 +157,10 @@ class LeaseKeeper:
             if found is not None:
                 if change.fenced:
                     _say_over(found)
-                found.take(change)
+                # First, so that a message of which the same renewal tells meets the faults that came before it.
                 if self._watch is not None and (change.faults or found.faults is not None):
                     self._watch.look(found, self._offset or 0.0)
+                found.take(change)
         return True
 
     def _reachable(self, incarnations: list[Incarnation], disturbed: list[Incarnation]) -> list[Incarnation]:

@@ -27,12 +27,12 @@ from ares_celery.model.command import Deadline, Delete, Release, Stop
 from ares_celery.model.event import ReadOptions
 from ares_celery.model.fault import Draw, Fault, FaultKind, Injection
 from ares_celery.model.snapshot import Snapshot
-from ares_celery.store.base import ClockStand, DamagedSnapshot, DueDeadline, Lease
+from ares_celery.store.base import ClockStand, DamagedSnapshot, DueDeadline, InboxMessage, Lease, Reply
 from ares_celery.store.redis import chaos_calls, fault_calls
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import CHAOS, deadline_member
 from ares_celery.store.redis.store import RedisStore
-from tests.contract.store.acting import AGENT, act, append, claim, record_of, run, run_namespace, start
+from tests.contract.store.acting import AGENT, OWNER, act, append, claim, record_of, run, run_namespace, start
 from tests.contract.store.backends import Backend, LosingDriver
 from tests.key_leaks import keys_of_agent, leaked_keys
 from tests.wait import wait_until
@@ -115,6 +115,34 @@ def spends(store: RedisStore, fault: Fault, calls: int) -> list[bool]:
 
 
 # -- what is injected -------------------------------------------------------------------------------------------------
+
+
+def test_a_message_to_a_disturbed_agent_does_not_come_with_its_hint(store: RedisStore) -> None:
+    """Its host looks, and learns of the faults first: the very next call meets one. Healed, it comes along again."""
+    brought: list[str] = []
+    hints: list[str] = []
+
+    def mail(_fence: str, hint: InboxMessage | str) -> bool:
+        brought.append(hint if isinstance(hint, str) else hint.message_id)
+        return True
+
+    wakeups = store.wakeups(OWNER.identity)
+    wakeups.listen(hints.append, mail)
+    try:
+        wait_until(lambda: wakeups.is_listening, "the subscription")
+        fence = run(store)
+        inject(store)
+        store.send(AGENT, 1, message_id="m1", wants_reply=False)
+        wait_until(lambda: hints == [AGENT, AGENT], "the fault's hint and the message's")
+        (change,) = store.renew([Lease(AGENT, fence, 0)]).changes
+        assert change.faults == 1
+        heal(store)
+        (message,) = store.inbox(AGENT)
+        store.reply(AGENT, fence, message, Reply(message.message_id))
+        store.send(AGENT, 2, message_id="m2", wants_reply=False)
+        wait_until(lambda: brought == ["m2"], "the message itself")
+    finally:
+        wakeups.close()
 
 
 @pytest.mark.parametrize("kind", FaultKind)

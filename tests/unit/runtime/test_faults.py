@@ -166,6 +166,23 @@ def test_the_lease_of_whoever_is_cut_off_is_not_renewed_and_others_are() -> None
     assert kept.incarnation.faults is None
 
 
+def test_a_renewal_brings_faults_before_the_messages_that_it_tells_of() -> None:
+    """So the next call meets them, whoever is quicker."""
+    kept = Watched()
+    felt_when_told: list[bool] = []
+
+    def wake() -> None:
+        if kept.incarnation.inbox_hint:
+            felt_when_told.append(kept.incarnation.faults is not None)
+
+    kept.incarnation.inbox_hint = False
+    kept.incarnation.on_change(wake, lambda: None)
+    kept.faults.active = (fault(FaultKind.SLOW, seconds=10**9),)
+    kept.store.changes = (change(signal=5, faults=1),)
+    kept.renew()
+    assert felt_when_told == [True]
+
+
 def test_a_message_that_comes_with_its_hint_does_not_reach_whoever_is_cut_off() -> None:
     """It waits in the inbox, where it is found afterwards."""
     cut, taken = incarnation(), list[Any]()

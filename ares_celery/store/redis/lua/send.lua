@@ -20,7 +20,8 @@
 --        {'full', how many messages wait}. None but the first is as short as that: see connections.py, which waits for
 --        more bytes than it has.
 
-local record = redis.call('HMGET', KEYS[1], 'state', 'created_at', 'owner_identity', 'fence', 'cause', 'reason')
+local record = redis.call('HMGET', KEYS[1], 'state', 'created_at', 'owner_identity', 'fence', 'cause', 'reason',
+  'faults')
 local state = record[1]
 if not state then
   return {'missing'}
@@ -64,8 +65,9 @@ redis.call('EXPIRE', KEYS[3], ARGV[7])
 local signal = redis.call('HINCRBY', KEYS[1], 'signal', 1)
 if record[3] and record[4] then
   local hint = ARGV[1]
-  if waiting == 0 and #ARGV[3] <= tonumber(ARGV[11]) then
-    -- The only message: its host need not read the inbox, and begins to handle it now.
+  if waiting == 0 and #ARGV[3] <= tonumber(ARGV[11]) and (record[7] or '0') == '0' then
+    -- The only message: its host need not read the inbox, and begins to handle it now. Where the agent has faults, it is
+    -- to know of them before.
     redis.call('HSET', KEYS[6], entry, '1|' .. record[4])
     hint = table.concat({hint, 'mail', record[4], entry, ARGV[4], now, signal, #ARGV[2], ARGV[2] .. ARGV[3]}, '\n')
   end

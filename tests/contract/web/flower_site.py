@@ -114,7 +114,7 @@ class FlowerSite(Client):
 
     def __init__(self, redis_url: str, namespace: str, **options: Any) -> None:
         load()
-        self.celery = create_app(ProcessSettings(redis_url=redis_url, namespace=namespace))
+        self.celery = create_app(ProcessSettings(redis_url=redis_url, namespace=namespace), set_as_current=False)
         self.options = SimpleNamespace(**{**flower_options.as_dict(), "basic_auth": [LOGIN], **options})
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, name="flower", daemon=True)

@@ -298,7 +298,10 @@ class _ListsOfFiles(click.Command):
 def compare(
     *, before: tuple[str, ...], after: tuple[str, ...], metrics: tuple[str, ...], alpha: float, output: str
 ) -> None:
-    """Compare reports (--report) of runs with two versions of an agent; exit code 1 when something got worse."""
+    """Compare reports (--report) of runs with two versions of an agent; exit code 1 when something got worse.
+
+    Exit code 5 when these are so few that no difference could show: it takes four of each, unless --alpha is above.
+    """
     from ares_celery.arena.verdict.compare import METRICS
     from ares_celery.arena.verdict.compare import compare as compared
 

@@ -61,6 +61,7 @@ _BY_CODE: Final[Mapping[str, ExitCode]] = {
             "runtime_permission",
             "runtime_stopped",
             "step_settled",
+            "too_few_reports",
             "unsupported_server",
             "version_conflict",
         ),

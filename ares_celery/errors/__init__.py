@@ -24,6 +24,7 @@ from ares_celery.errors.arena import (
     ArenaBusyError,
     InvalidScenarioError,
     ScenarioNotFoundError,
+    TooFewReportsError,
 )
 from ares_celery.errors.base import AresError, NotFoundError
 from ares_celery.errors.budgets import BudgetExceededError
@@ -201,6 +202,7 @@ __all__ = [
     "StreamCancelledError",
     "StreamGapError",
     "StreamNotFoundError",
+    "TooFewReportsError",
     "ToolError",
     "ToolTimeoutError",
     "UnknownAgentTypeError",

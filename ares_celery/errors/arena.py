@@ -6,7 +6,13 @@ from typing import Any
 
 from ares_celery.errors.base import AresError, NotFoundError
 
-__all__ = ["ActivityFailedError", "ArenaBusyError", "InvalidScenarioError", "ScenarioNotFoundError"]
+__all__ = [
+    "ActivityFailedError",
+    "ArenaBusyError",
+    "InvalidScenarioError",
+    "ScenarioNotFoundError",
+    "TooFewReportsError",
+]
 
 
 class InvalidScenarioError(AresError, ValueError):
@@ -37,6 +43,16 @@ class ArenaBusyError(AresError):
     template = (
         "a survival run of {owner} is under way in namespace {namespace!r} (seed {seed}); `ares arena stop` ends it, "
         "and it ends by itself when its process is gone"
+    )
+
+
+class TooFewReportsError(AresError):
+    """So few reports show no difference between two versions, however large it is."""
+
+    code = "too_few_reports"
+    template = (
+        "{before} reports before and {after} after cannot show a difference at alpha {alpha}, however large it is; "
+        "give {needed} or more of each that have the numbers to compare"
     )
 
 

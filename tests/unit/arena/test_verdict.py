@@ -23,7 +23,7 @@ from ares_celery.arena.verdict.judge import judge, verdict_of
 from ares_celery.arena.verdict.junit import junit
 from ares_celery.arena.verdict.page import page
 from ares_celery.arena.verdict.scores import go_score
-from ares_celery.errors import InvalidSettingError, StoreUnavailableError
+from ares_celery.errors import InvalidSettingError, StoreUnavailableError, TooFewReportsError
 from ares_celery.ids import Version
 from ares_celery.model.agent import AgentState
 from ares_celery.model.event import Event, ReadOptions
@@ -444,9 +444,36 @@ def test_two_versions_are_compared_by_a_test_of_scipy() -> None:
     assert compare(slow, runs(5.1, 6.2, 7.1, 8.3, 8.9, 9.9))[0].result == "no difference"
 
 
-def test_too_few_runs_are_no_data_and_an_unknown_metric_is_refused() -> None:
-    """Two runs say nothing; a wrong name is not silently left out."""
-    assert compare(runs(1, 2), runs(8, 9))[0].to_json()["result"] == "no data"
+@pytest.mark.parametrize(
+    ("before", "after", "alpha", "needed"),
+    [(3, 3, 0.05, 4), (6, 1, 0.05, 4), (30, 1, 0.05, 4), (4, 4, 0.02, 5), (2, 2, 0.2, 3), (0, 9, 0.05, 4)],
+)
+def test_so_few_runs_that_no_difference_could_show_are_refused(
+    before: int, after: int, alpha: float, needed: int
+) -> None:
+    """However far apart they are, the least p-value of so many is above alpha; how many it takes is said."""
+    with pytest.raises(TooFewReportsError, match=rf"give {needed} or more of each") as raised:
+        compare(runs(*range(before)), runs(*range(100, 100 + after)), alpha=alpha)
+    assert (raised.value.before, raised.value.after, raised.value.needed) == (before, after, needed)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 4), (3, 5), (2, 8), (1, 40)])
+def test_as_few_as_can_show_a_difference_are_enough(before: int, after: int) -> None:
+    """The largest difference there is shows, for each shape of the least numbers."""
+    pytest.importorskip("scipy", reason="in the set of highest versions only")
+    found = compare(runs(*range(before)), runs(*range(100, 100 + after)), metrics=["mttr"])
+    assert found[0].result == "worse"
+
+
+def test_a_number_that_too_few_runs_have_is_no_data_and_an_unknown_metric_is_refused() -> None:
+    """Beside one that can be compared; a wrong name is not silently left out."""
+    pytest.importorskip("scipy", reason="in the set of highest versions only")
+    few = [{"verdict": {**one["verdict"], "availability": number}} for number, one in enumerate(runs(1, 2, 3))]
+    found = {one.metric: one.to_json()["result"] for one in compare([*few, *runs(4)], [*few, *runs(5)])}
+    assert (found["mttr"], found["availability"]) == ("no difference", "no data")
+    with pytest.raises(TooFewReportsError, match="3 reports before and 3 after"):
+        compare([*few, *runs(4)], [*few, *runs(5)], metrics=["availability"])
+    assert compare([], [], metrics=[]) == ()
     with pytest.raises(InvalidSettingError, match="mttr"):
         compare([], [], metrics=["speed"])
     with pytest.raises(InvalidSettingError, match="alpha"):

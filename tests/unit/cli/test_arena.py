@@ -105,6 +105,9 @@ def test_compare_exits_with_1_when_something_got_worse(tmp_path: Path) -> None:
     # As a shell makes it of --before fast-*.json --after slow-*.json.
     assert run("arena", "compare", "--before", *fast, "--after", *slow, "-o", "json", "--metric", "mttr").exit_code == 1
     assert run("arena", "compare", "--before", *fast, "--after", slow[0], "-o", "json", slow[1]).exit_code == 2
+    few = compared(fast[:3], slow[:3])
+    assert (few.exit_code, few.stdout) == (5, "")
+    assert "give 4 or more of each" in few.stderr
     odd = tmp_path / "odd.json"
     odd.write_text("[]")
     assert compared([str(odd)], fast).exit_code == 2

@@ -44,7 +44,7 @@ from ares_celery.arena.shapes import (
 )
 from ares_celery.arena.source import LARGEST, TOO_MUCH, is_bounded, read_source
 from ares_celery.arena.values import as_mapping, entries
-from ares_celery.arena.variables import Filling, Room, defaults, resolve
+from ares_celery.arena.variables import Filling, Room, check_given, defaults, resolve, without_value
 from ares_celery.errors import ScenarioNotFoundError
 
 __all__ = ["load_scenario", "parse_scenario", "ready_scenarios"]
@@ -77,7 +77,7 @@ def load_scenario(
     Args:
         source: Path of a YAML or JSON file of at most 10 MiB, in Chaos Toolkit's form or the seed's, or a name of
             :func:`ready_scenarios`.
-        variables: Values for ``${name}``; they win over the file's configuration.
+        variables: Values for ``${name}``; they win over the file's configuration. A name that it has not is refused.
         allow_modules: More modules that python providers may call.
         demand_variables: A variable without a value is a fault; else what depends on it is not checked.
 
@@ -157,7 +157,8 @@ def parse_scenario(
         problems.demand_none()
     if demand_variables:
         for variable, place in missing.items():
-            problems.add(place, f"variable {variable!r} has no value; pass --var {variable}=…, or configure it")
+            problems.add(place, without_value(variable, known.get("configuration"), values))
+    check_given(variables, known.get("configuration"), filling.used, problems)
     made = (_toolkit if _is_toolkit(whole) else _seed)(whole, problems, allow_modules)
     problems.demand_none()
     return cast("Scenario", made)

@@ -29,7 +29,7 @@ class Source:
 
     Attributes:
         data: What the file holds; None when it cannot be read.
-        lines: By place; empty for JSON.
+        lines: By place; for JSON only that of an error.
     """
 
     data: Any
@@ -93,6 +93,9 @@ def _from_json(text: str, problems: Problems) -> Source:
 
     try:
         return Source(json.loads(text, object_pairs_hook=once))
+    except json.JSONDecodeError as error:
+        problems.add((), f"it is no JSON: {error.msg}, in column {error.colno}")
+        return Source(None, {(): error.lineno})
     except (ValueError, RecursionError) as error:
         problems.add((), f"it is no JSON: {error}")
         return Source(None)
@@ -114,6 +117,8 @@ def _from_yaml(text: str, problems: Problems) -> Source:
         node = loader.get_single_node()
         lines: dict[Place, int] = {}
         return Source(None if node is None else _Builder(loader, problems, lines).value(node, ()), lines)
+    except yaml.MarkedYAMLError as error:
+        return _not_yaml(error, problems)
     except (yaml.YAMLError, RecursionError) as error:
         problems.add((), f"it is no YAML: {' '.join(str(error).split())}")
     except _TooMuchError:
@@ -121,6 +126,15 @@ def _from_yaml(text: str, problems: Problems) -> Source:
     finally:
         loader.dispose()
     return Source(None)
+
+
+def _not_yaml(error: Any, problems: Problems) -> Source:  # noqa: ANN401 - an error of PyYAML
+    """Where it stops being YAML, and what it was about there."""
+    began = f" that begins in line {error.context_mark.line + 1}" if error.context and error.context_mark else ""
+    told = ", ".join(one for one in (error.problem, error.context and f"{error.context}{began}") if one)
+    at = error.problem_mark or error.context_mark
+    problems.add((), f"it is no YAML: {told}{f', in column {at.column + 1}' if at else ''}")
+    return Source(None, {(): at.line + 1} if at else {})
 
 
 class _TooMuchError(Exception):

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from typing import Any, Final, cast
 
 from ares_celery.arena.problems import Place, Problems
 from ares_celery.arena.values import as_list, as_mapping
 
-__all__ = ["Filling", "Room", "Typed", "defaults", "has_variable", "resolve"]
+__all__ = [
+    "Filling",
+    "Room",
+    "Typed",
+    "check_given",
+    "defaults",
+    "has_variable",
+    "is_about_given",
+    "resolve",
+    "without_value",
+]
 
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 
@@ -74,6 +85,49 @@ def defaults(configuration: Mapping[str, Any]) -> dict[str, Any]:
         name: as_mapping(value).get("default") if as_mapping(value).get("type") == "env" else value
         for name, value in configuration.items()
     }
+
+
+#: Stands for what was given, among the places of a file.
+_GIVEN: Final = "variables"
+
+
+def check_given(given: Collection[str], configuration: object, used: Collection[str], problems: Problems) -> None:
+    """Adds each name that was given a value and stands nowhere in the scenario: a slip would change nothing unseen."""
+    known = sorted({*as_mapping(configuration), *used})
+    for name in given:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            problems.add((_GIVEN, name), f"the scenario has no variable {name!r}; {_meant(name, known) or has}")
+
+
+def is_about_given(place: str) -> bool:
+    """A problem of :func:`check_given`, by its place.
+
+    Example:
+        >>> is_about_given("variables.agentid"), is_about_given("method[0].name")
+        (True, False)
+    """
+    return place.startswith(f"{_GIVEN}.")
+
+
+def without_value(name: str, configuration: object, known: Collection[str]) -> str:
+    """What to tell of a variable that has no value, and how to give it one.
+
+    Example:
+        >>> without_value("victm", {}, ["victim"])
+        "variable 'victm' has no value; did you mean 'victim'? Else pass --var victm=…, or configure it"
+        >>> without_value("who", {"who": {"type": "env", "key": "SHOP_WHO"}}, [])
+        "variable 'who' has no value; pass --var who=…, or set SHOP_WHO"
+    """
+    key = as_mapping(as_mapping(configuration).get(name)).get("key")
+    meant = _meant(name, known)
+    give = f"{meant} Else pass" if meant else "pass"
+    return f"variable {name!r} has no value; {give} --var {name}=…, or {f'set {key}' if key else 'configure it'}"
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def _said(name: str, value: Any, declared: object, problems: Problems) -> Any:  # noqa: ANN401 - JSON
@@ -177,6 +231,8 @@ class Filling:
         self._known = known
         self._missing = missing
         self._room = room
+        #: The names that stood somewhere, with a value or without.
+        self.used: set[str] = set()
 
     def of(self, value: Any, place: Place = ()) -> Any:  # noqa: ANN401 - JSON values
         """The value with its variables replaced; one that is its whole text keeps its type."""
@@ -189,11 +245,13 @@ class Filling:
             return value
         whole = _VARIABLE.fullmatch(value)
         if whole and whole[1] in self._known:
+            self.used.add(whole[1])
             return self._known[whole[1]] if self._room.takes(whole[1], self._known[whole[1]]) else value
         return _VARIABLE.sub(lambda match: self._in_text(match, place), value)
 
     def _in_text(self, match: re.Match[str], place: Place) -> str:
         name = match[1]
+        self.used.add(name)
         if name not in self._known:
             self._missing(place, name)
             return match[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -125,16 +126,24 @@ def run(
 @_MODULES
 @output_option
 def validate(*, files: tuple[str, ...], variables: Mapping[str, str], modules: tuple[str, ...], output: str) -> None:
-    """Check scenarios without running them; every fault of each is named, with its place."""
+    """Check scenarios without running them; every fault of each is named, with its place.
+
+    A variable without a value is a fault, as it is of a run: give it with --var. Of several FILEs, one has to know it.
+    """
     from ares_celery.arena.loading import load_scenario
-    from ares_celery.errors import InvalidScenarioError
+    from ares_celery.errors import InvalidScenarioError, ScenarioNotFoundError
 
     found: list[dict[str, Any]] = []
+    code = ExitCode.OK
     for file in files:
         try:
-            load_scenario(file, variables=_typed(variables), allow_modules=modules, demand_variables=False)
+            load_scenario(file, variables=_typed(variables), allow_modules=modules)
         except InvalidScenarioError as error:
             found += [{"file": file, **problem} for problem in error.problems]
+        except ScenarioNotFoundError as error:
+            found.append({"file": file, "place": "file", "problem": str(error)})
+            code = ExitCode.NOT_FOUND
+    found = _without_what_others_know(found, len(files))
     if output == "json":
         print_json({"valid": not found, "problems": found})
     elif found:
@@ -145,7 +154,7 @@ def validate(*, files: tuple[str, ...], variables: Mapping[str, str], modules: t
     else:
         say("valid")
     if found:
-        raise click.exceptions.Exit(ExitCode.USAGE)
+        raise click.exceptions.Exit(code or ExitCode.USAGE)
 
 
 @arena.command("list")
@@ -329,6 +338,14 @@ def _typed(variables: Mapping[str, str]) -> dict[str, Any]:
     from ares_celery.arena.variables import Typed
 
     return {name: Typed(text) for name, text in variables.items()}
+
+
+def _without_what_others_know(found: list[dict[str, Any]], files: int) -> list[dict[str, Any]]:
+    """The faults without those variables that one of several files knows."""
+    from ares_celery.arena.variables import is_about_given
+
+    refused = Counter(one["place"] for one in found if is_about_given(one["place"]))
+    return [one for one in found if refused.get(one["place"], files) == files]
 
 
 def _run_to_its_end(going: ScenarioRun | SurvivalRun) -> ScenarioReport:

@@ -120,7 +120,7 @@ async def list_scenarios(asked: Asked) -> Any:  # noqa: ANN401 - JSON
 async def validate_scenario(asked: Asked) -> Any:  # noqa: ANN401 - JSON
     """Whether a scenario could be run here, with everything that is wrong with it."""
     try:
-        await _in_thread(asked, lambda: _scenario_of(asked, demand_variables=False))
+        await _in_thread(asked, lambda: _scenario_of(asked))
     except InvalidScenarioError as error:
         return {"valid": False, "problems": error.problems}
     return {"valid": True, "problems": []}
@@ -134,7 +134,7 @@ async def run_scenario(asked: Asked) -> Any:  # noqa: ANN401 - JSON
     wait: object = asked.body.get("wait", True)
     if not isinstance(wait, bool):
         raise InvalidSettingError(field="wait", value=as_shown(wait), problem="it is true or false")
-    scenario = await _in_thread(asked, lambda: _scenario_of(asked, demand_variables=True))
+    scenario = await _in_thread(asked, lambda: _scenario_of(asked))
     await asked.desk.demand_chaos("a scenario")
     going = ScenarioRun(asked.desk.blocking, scenario)
     run = asked.desk.runs.start("scenario", going, title=scenario.title, actor=asked.actor, agents=scenario.agents)
@@ -152,7 +152,7 @@ async def show_run(asked: Asked) -> Any:  # noqa: ANN401 - JSON
     return run.to_json(whole=True)
 
 
-def _scenario_of(asked: Asked, *, demand_variables: bool) -> Scenario:
+def _scenario_of(asked: Asked) -> Scenario:
     """The scenario that a body has, or names; a path is never looked at.
 
     Raises:
@@ -164,13 +164,13 @@ def _scenario_of(asked: Asked, *, demand_variables: bool) -> Scenario:
     values = cast("dict[str, Any]", variables)
     if isinstance(given, dict):
         shown = cast("dict[str, Any]", given)
-        scenario = parse_scenario(shown, variables=values, demand_variables=demand_variables, environ=_NOTHING)
+        scenario = parse_scenario(shown, variables=values, environ=_NOTHING)
     elif isinstance(given, str) and "\n" in given:
-        scenario = parse_scenario(given, variables=values, demand_variables=demand_variables, environ=_NOTHING)
+        scenario = parse_scenario(given, variables=values, environ=_NOTHING)
     elif isinstance(given, str):
         if given not in ready_scenarios():
             raise ScenarioNotFoundError(name=given)
-        scenario = load_scenario(given, variables=values, demand_variables=demand_variables)
+        scenario = load_scenario(given, variables=values)
     else:
         problem = "give a scenario as an object or as the text of a file, or the name of a ready one"
         raise InvalidSettingError(field="scenario", value=as_shown(given), problem=problem)

@@ -89,7 +89,11 @@ def test_a_scenario_is_validated_with_everything_that_is_wrong(refusing: FlowerS
     assert len(places) >= 3
     assert any("actions[0]" in place for place in places)
     for good in (scenario(slow()), "kill-agent", "name: as text\nactions:\n- action: {type: kill_leader}\n"):
-        assert refusing.post("/arena/scenario/validate", {"scenario": good}).json == {"valid": True, "problems": []}
+        body = {"scenario": good, **({"variables": {"agent_id": "a"}} if good == "kill-agent" else {})}
+        assert refusing.post("/arena/scenario/validate", body).json == {"valid": True, "problems": []}
+    for variables in ({}, {"agent_id": "a", "agentid": "b"}):
+        body = {"scenario": "kill-agent", "variables": variables}
+        assert refusing.post("/arena/scenario/validate", body).json["valid"] is False
     listed = [one["name"] for one in refusing.get("/arena/scenarios").json["scenarios"]]
     assert "kill-agent" in listed
     assert len(listed) >= 10

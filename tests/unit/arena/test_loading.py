@@ -319,10 +319,52 @@ def test_what_a_person_typed_is_what_the_file_says_it_is() -> None:
     assert "'perhaps' is neither true nor false" in found["configuration.force"][0]
 
 
+@pytest.mark.parametrize("demand_variables", [True, False])
+def test_a_name_that_the_scenario_does_not_have_is_refused(demand_variables: bool) -> None:  # noqa: FBT001
+    """A slip in a name would change nothing, and nobody would see; what it may have meant is said."""
+    data = experiment(
+        activity(agent_id="${agent_id}", force="${hard}"), configuration={"agent_id": "a", "unused": 1, "hard": True}
+    )
+    given = {"agentid": "b", "x": 1, "unused": 2, "hard": False}
+    found = problems_of(data, variables=given, demand_variables=demand_variables)
+    assert found == {
+        "variables.agentid": ["the scenario has no variable 'agentid'; did you mean 'agent_id'?"],
+        "variables.x": ["the scenario has no variable 'x'; it has agent_id, hard, unused"],
+    }
+    assert problems_of(seed(), variables={"x": 1})["variables.x"] == ["the scenario has no variable 'x'; it has none"]
+    # Not configured, but used: within a text as well as for a whole one.
+    used = seed(step(target="${agent_id}"), step(target="a-${number}"))
+    assert [one.target for one in parse_scenario(used, variables={"agent_id": "b", "number": 2}).method] == ["b", "a-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("title: t\nmethod: [1\nx: 1\n", 3, "it is no YAML: did not find expected ',' or ']', while parsing a flow "),
+        ("title: t\nmethod:\n- a: b: c\n", 3, "it is no YAML: mapping values are not allowed in this context, in col"),
+        ('{"name": "n",\n\n "actions": [}', 3, "it is no JSON: Expecting value, in column 14"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_line(text: str, line: int, said: str) -> None:
+    """And without words of the library that reads it."""
+    with pytest.raises(InvalidScenarioError) as raised:
+        parse_scenario(text)
+    (problem,) = raised.value.problems
+    assert (problem["line"], problem["problem"].startswith(said)) == (line, True), problem
+    assert "unicode string" not in str(raised.value)
+    assert ("that begins in line 2" in str(raised.value)) == ("[1" in text)
+
+
+def who(name: str) -> dict[str, str]:
+    """Names for what nobody else says in a ready scenario."""
+    needed = [one for one, value in load_scenario(name, demand_variables=False).variables.items() if value is None]
+    return {one: {"agent_id": "a", "worker": "w@host"}[one] for one in needed}
+
+
 @pytest.mark.parametrize("name", ready_scenarios())
 def test_the_ready_scenarios_are_right(name: str) -> None:
     """Each, with the names of an agent and a worker; without them it is said what is missing."""
-    found = load_scenario(name, variables={"agent_id": "a", "worker": "w@host"})
+    found = load_scenario(name, variables=who(name))
     assert found.title
     assert found.description
     with pytest.raises(InvalidScenarioError, match="pass --var"):
@@ -331,7 +373,7 @@ def test_the_ready_scenarios_are_right(name: str) -> None:
 
 def test_ten_scenarios_come_with_the_package() -> None:
     """Every fault of the seed that lasts has one."""
-    found = [load_scenario(name, variables={"agent_id": "a", "worker": "w"}) for name in ready_scenarios()]
+    found = [load_scenario(name, variables=who(name)) for name in ready_scenarios()]
     assert len(found) == 10
     faults = {one.fault for scenario in found for one in scenario.method if one.kind == "action"} - {"heal"}
     lasting = {"slow_agent", "tool_timeout", "partition_network", "corrupt_memory", "disconnect_mcp"}

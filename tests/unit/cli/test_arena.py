@@ -15,7 +15,7 @@ from ares_celery.cli.apps import Session
 from ares_celery.cli.arena import _finish
 from ares_celery.errors import StoreUnavailableError
 from ares_celery.model.arena import ArenaHold
-from tests.unit.arena.test_loading import seed, step
+from tests.unit.arena.test_loading import activity, experiment, seed, step
 from tests.unit.cli.calling import RecordingManager, run
 
 
@@ -33,16 +33,37 @@ def test_validate_names_every_fault_and_exits_with_2(file: Path, tmp_path: Path)
     assert result.exit_code == 2
     assert "actions[0].action.type" in result.stdout
     assert "actions[1].action.target_id" in result.stdout
-    told = json.loads(run("arena", "validate", str(file), "kill-agent", "-o", "json").stdout)
+    told = json.loads(run("arena", "validate", str(file), "kill-agent", "--var", "agent_id=a", "-o", "json").stdout)
     assert told["valid"] is False
     assert {one["place"] for one in told["problems"]} == {
         "actions[0].action.type",
         "actions[1].action.target_id",
         "config.timeout",
     }
-    good = run("arena", "validate", "kill-agent", "partition", "-o", "json")
+    good = run("arena", "validate", "kill-agent", "partition", "--var", "agent_id=a", "-o", "json")
     assert (good.exit_code, json.loads(good.stdout)) == (0, {"valid": True, "problems": []})
-    assert run("arena", "validate", str(tmp_path / "none.yaml")).exit_code == 3
+    missing = run("arena", "validate", str(tmp_path / "none.yaml"), str(file))
+    assert missing.exit_code == 3
+    assert "there is no file" in missing.stdout
+    assert "actions[0].action.type" in missing.stdout
+
+
+def test_validate_finds_valid_what_run_would_run(tmp_path: Path) -> None:
+    """A variable without a value and a value without a variable are faults, as they are of a run; each is named."""
+    without = run("arena", "validate", "kill-agent", "partition")
+    assert without.exit_code == 2
+    assert without.stdout.count("variable 'agent_id' has no value; pass --var agent_id=…, or set ARES_ARENA_AGENT") == 2
+    slip = run("arena", "validate", "kill-agent", "partition", "--var", "agentid=a", "--var", "agent_id=a")
+    assert slip.exit_code == 2
+    assert "did you mean 'agent_id'?" in slip.stdout
+    # Of several files, one has to know it: force is of kill-agent alone.
+    both = run("arena", "validate", "kill-agent", "partition", "--var", "force=yes", "--var", "agent_id=a")
+    assert (both.exit_code, both.stderr) == (0, "valid\n")
+    told = run("arena", "run", "kill-agent", "--var", "agent_id=a", "--var", "fource=yes")
+    assert (told.exit_code, "did you mean 'force'?" in told.stderr) == (2, True)
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(experiment(activity(agent_id="${victm}"), configuration={"victim": "a"})))
+    assert "did you mean 'victim'? Else pass --var victm=…" in run("arena", "validate", str(path)).stdout
 
 
 def test_run_refuses_a_file_with_faults_before_it_opens_anything(file: Path) -> None:

@@ -23,6 +23,7 @@ from ares_celery.errors.arena import (
     ActivityFailedError,
     ArenaBusyError,
     InvalidScenarioError,
+    RunNotCompletedError,
     ScenarioNotFoundError,
     TooFewReportsError,
 )
@@ -175,6 +176,7 @@ __all__ = [
     "PluginNotFoundError",
     "PluginTimeoutError",
     "ProcessTimeoutError",
+    "RunNotCompletedError",
     "RuntimeAlreadyStartedError",
     "RuntimePermissionError",
     "RuntimeStoppedError",

@@ -10,6 +10,7 @@ __all__ = [
     "ActivityFailedError",
     "ArenaBusyError",
     "InvalidScenarioError",
+    "RunNotCompletedError",
     "ScenarioNotFoundError",
     "TooFewReportsError",
 ]
@@ -44,6 +45,13 @@ class ArenaBusyError(AresError):
         "a survival run of {owner} is under way in namespace {namespace!r} (seed {seed}); `ares arena stop` ends it, "
         "and it ends by itself when its process is gone"
     )
+
+
+class RunNotCompletedError(AresError, AssertionError):
+    """A run was not completed; field ``reasons`` lists each thing that was not as it had to be."""
+
+    code = "run_not_completed"
+    template = "the run {told}"
 
 
 class TooFewReportsError(AresError):

@@ -72,7 +72,7 @@ class Arena:
             allow_modules: More modules that it may call.
 
         Returns:
-            Its report, with a verdict. A run that deviates is no error: assert what it has to be.
+            Its report, with a verdict. A run that deviates is no error until its ``raise_for_status()`` makes it one.
 
         Raises:
             InvalidScenarioError: Names everything that is wrong with it. ScenarioNotFoundError.

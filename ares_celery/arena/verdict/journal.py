@@ -9,6 +9,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_jsonable_python
+from typing_extensions import override
+
+from ares_celery.errors import RunNotCompletedError
 
 if TYPE_CHECKING:
     from ares_celery.arena.verdict.verdict import Verdict
@@ -88,6 +91,11 @@ class ActivityReport:
         """It ended as it had to: as expected, or with success where nothing was said."""
         return self.outcome is Outcome.SUCCEEDED if self.as_expected is None else self.as_expected
 
+    @override
+    def __str__(self) -> str:
+        """One line for people: phase, name, outcome, and what was wrong."""
+        return _line_of(self)
+
 
 @dataclass(frozen=True, slots=True)
 class ScenarioReport:
@@ -123,6 +131,29 @@ class ScenarioReport:
     def of(self, phase: Phase) -> tuple[ActivityReport, ...]:
         """The activities of a phase."""
         return tuple(one for one in self.activities if one.phase is phase)
+
+    @override
+    def __str__(self) -> str:
+        """A line for people, and one for each thing that was not as it had to be."""
+        return _lines_of(self)
+
+    def raise_for_status(self) -> ScenarioReport:
+        """Fails a test unless the run is ``completed``, and says why in the message.
+
+        Returns:
+            The report itself.
+
+        Raises:
+            RunNotCompletedError: An AssertionError whose ``reasons`` name each thing that was not as it had to be.
+
+        Example:
+            ``arena.run("kill-agent", variables={"agent_id": "till-0"}).raise_for_status().verdict.recovered``
+        """
+        if self.status is not RunStatus.COMPLETED:
+            raise RunNotCompletedError(
+                title=self.title, status=self.status.value, seed=self.seed, reasons=_reasons_of(self), told=str(self)
+            )
+        return self
 
     @property
     def passed(self) -> int:
@@ -174,3 +205,44 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - JSON of whatever was given
     except Exception as error:  # noqa: BLE001 - of somebody else's function
         return f"(it cannot be shown: {type(error).__name__})"
     return made if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def _line_of(one: ActivityReport) -> str:
+    """What became of an activity, on one line."""
+    name = f"{one.phase.value} {one.label or one.name!r} {one.outcome.value}"
+    about = f" on {one.target}" if one.target and one.target not in one.problem else ""
+    if one.is_fine:
+        return f"{name}{about}" if not one.problem else f"{name}{about}, as expected: {_flat(one.problem)}"
+    if one.expected == "failure":
+        said = f", and was to fail with another error: {_flat(one.problem)}" if one.problem else ", and was to fail"
+        return f"{name}{about}{said}"
+    return f"{name}{about}: {_flat(one.problem)}"
+
+
+def _lines_of(report: ScenarioReport) -> str:
+    """What became of a run: a line, and one for each thing that was not as it had to be."""
+    seed = "" if report.seed is None else f" (seed {report.seed})"
+    head = f"{report.title!r} is {report.status.value}{seed}"
+    return "\n  ".join([f"{head}:", *reasons]) if (reasons := _reasons_of(report)) else head
+
+
+def _reasons_of(report: ScenarioReport) -> list[str]:
+    """Each thing that was not as it had to be; nothing where the run is completed."""
+    if report.status is RunStatus.COMPLETED:
+        return []
+    found = [_flat(report.partial_because)] if report.partial_because else []
+    found += [_line_of(one) for one in report.activities if not one.is_fine]
+    verdict = report.verdict
+    if verdict is not None:
+        gone = sorted({one.agent_id for one in verdict.failovers if one.is_death and one.completed is None})
+        found += [f"{one} did not come back" for one in gone]
+        found += [f"{one.name}: {_flat('; '.join(one.told))}" for one in verdict.invariants if not one.holds]
+        found += [_flat(one) for one in verdict.problems]
+    return found
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

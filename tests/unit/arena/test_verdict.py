@@ -23,7 +23,7 @@ from ares_celery.arena.verdict.judge import judge, verdict_of
 from ares_celery.arena.verdict.junit import junit
 from ares_celery.arena.verdict.page import page
 from ares_celery.arena.verdict.scores import go_score
-from ares_celery.errors import InvalidSettingError, StoreUnavailableError, TooFewReportsError
+from ares_celery.errors import InvalidSettingError, RunNotCompletedError, StoreUnavailableError, TooFewReportsError
 from ares_celery.ids import Version
 from ares_celery.model.agent import AgentState
 from ares_celery.model.event import Event, ReadOptions
@@ -413,6 +413,42 @@ def test_junit_has_a_case_for_each_activity_and_invariant() -> None:
     assert failures[1] == "it succeeded, and was expected to fail"
     assert suites["invariants"].get("failures") == "1"
     assert len(suites["invariants"]) == len(INVARIANTS)
+
+
+def test_a_report_says_in_a_few_lines_what_was_wrong() -> None:
+    """Each thing on a line of its own; what was as it had to be is not in it."""
+    failed = replace(action("kill", 9, fails=True, target="b"), problem="AgentNotFoundError:\n no agent")
+    odd = ActivityReport("odd", Phase.AFTER, "probe", Outcome.SUCCEEDED, expected="failure", as_expected=False)
+    met = ActivityReport(
+        "met", Phase.METHOD, "action", Outcome.FAILED, "", "refused", None, "failure", as_expected=True
+    )
+    other = replace(met, name="other", as_expected=False)
+    run = replace(report(failed, met, other, odd, seed=7), status=RunStatus.DEVIATED)
+    stream = Stream().add(0, "agent.started").death(10, None).add(20, "tick", version=90)
+    judged = replace(run, verdict=verdict_of(run, [Judged("a", stream.events)], ["b: gone"]))
+    lines = str(judged).splitlines()
+    assert lines[0] == "'t' is deviated (seed 7):"
+    assert "  method 'kill' failed on b: AgentNotFoundError: no agent" in lines
+    assert "  method 'other' failed, and was to fail with another error: refused" in lines
+    assert "  after 'odd' succeeded, and was to fail" in lines
+    assert "  b: gone" in lines
+    assert any(line.startswith("  versions_gapless: ") for line in lines)
+    assert any("did not come back" in line for line in lines)
+    assert not any("'met'" in line for line in lines)
+    assert str(met) == "method 'met' failed, as expected: refused"
+    assert str(replace(run, status=RunStatus.COMPLETED, seed=None)) == "'t' is completed"
+
+
+def test_a_run_that_is_not_completed_fails_a_test_with_its_reasons() -> None:
+    """As an assertion, so that runners of tests count a failure and no error; a completed one is given back."""
+    fine = replace(report(action("k", 9)), status=RunStatus.COMPLETED)
+    assert fine.raise_for_status() is fine
+    for status in set(RunStatus) - {RunStatus.COMPLETED}:
+        bad = replace(fine, status=status, partial=True, partial_because="SIGINT")
+        with pytest.raises(RunNotCompletedError, match=rf"the run 't' is {status.value}:\n  SIGINT") as raised:
+            bad.raise_for_status()
+        assert isinstance(raised.value, AssertionError)
+        assert (raised.value.status, raised.value.reasons) == (status.value, ["SIGINT"])
 
 
 def test_json_is_plain() -> None:

@@ -185,6 +185,7 @@ if TYPE_CHECKING:
     from ares_celery.model.fault import LLM_ERRORS, Fault, FaultKind
     from ares_celery.model.group import GroupInfo, Strategy
     from ares_celery.model.introspection import Activity, RuntimeSnapshot
+    from ares_celery.model.limits import ClosedLimit
     from ares_celery.model.message import Chunk, DeadLetter, DeadReason, MessageKind, StreamResult
     from ares_celery.model.snapshot import Snapshot
     from ares_celery.model.stats import RuntimeStats
@@ -271,6 +272,7 @@ __all__ = [  # noqa: RUF022 - grouped by use
     "ChaosState",
     "Chunk",
     "ChunkStream",
+    "ClosedLimit",
     "DeadLetter",
     "DeadReason",
     "Desired",
@@ -538,6 +540,7 @@ _HOMES: Final = {
     "ares_celery.model.checkpoint": ("CheckpointEnvelope", "decode_checkpoint", "encode_checkpoint"),
     "ares_celery.model.execution": ("Execution", "ExecutionState", "RetryPolicy"),
     "ares_celery.model.introspection": ("Activity", "RuntimeSnapshot"),
+    "ares_celery.model.limits": ("ClosedLimit",),
     "ares_celery.model.message": ("Chunk", "DeadLetter", "DeadReason", "MessageKind", "StreamResult"),
     "ares_celery.model.failure": ("Failure",),
     "ares_celery.model.fault": ("LLM_ERRORS", "Fault", "FaultKind"),

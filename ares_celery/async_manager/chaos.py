@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ares_celery.async_manager.calls import Calls
 from ares_celery.model.fault import Fault, FaultKind
+from ares_celery.model.limits import ClosedLimit
 from ares_celery.store.faults import ChaosState
 from ares_celery.supervision.fault_care import Seconds
 
@@ -172,6 +173,10 @@ class AsyncChaos:
     async def list_faults(self, agent_id: str | None = None) -> tuple[Fault, ...]:
         """The active faults of an agent, or of all; see :meth:`Manager.list_faults`."""
         return await self._calls.run(self._calls.core.list_faults, agent_id)
+
+    async def closed_limits(self) -> tuple[ClosedLimit, ...]:
+        """The limits that let nobody through now; see :meth:`Manager.closed_limits`."""
+        return await self._calls.run(self._calls.core.closed_limits)
 
     async def enable_chaos(
         self,

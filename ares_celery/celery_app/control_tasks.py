@@ -162,6 +162,7 @@ CONTROLS: Final = (
     Control("inject_llm_failure", "`Fault`"),
     Control("heal", "list of `Fault`: those that were healed"),
     Control("list_faults", "list of `Fault`"),
+    Control("closed_limits", "list of `ClosedLimit`"),
     Control("enable_chaos", "`ChaosState`"),
     Control("disable_chaos", "list of `Fault`: those that were healed"),
     Control("define_group", "`GroupInfo`"),

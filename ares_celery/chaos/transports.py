@@ -52,8 +52,8 @@ class Turns(Protocol):
         """Waits until one more call may be made."""
         ...
 
-    def close(self, seconds: float) -> None:
-        """Nobody is to call for so long."""
+    def close(self, seconds: float, by: Fault | None) -> None:
+        """Nobody is to call for so long; with the fault that has made up the refusal, not beyond its end."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ class AsyncTurns(Protocol):
         """See :meth:`Turns.turn`."""
         ...
 
-    async def close(self, seconds: float) -> None:
+    async def close(self, seconds: float, by: Fault | None) -> None:
         """See :meth:`Turns.close`."""
         ...
 
@@ -219,27 +219,30 @@ class FaultTransport(_Transport):
         place = self._gate.turns()
         if place is None:
             self._gate.permit()
-            return self._send(request)
+            return self._send(request)[0]
         self._begin(place, request)
         while True:
             self._gate.permit()
             place.turn()
             place.tries += 1
-            response = self._send(request)
+            response, fault = self._send(request)
             verdict = self._judge(place, request, response)
             if verdict.closes is not None:
-                place.close(verdict.closes)
+                place.close(verdict.closes, fault)
             if not verdict.again:
                 return response
             response.close()
             place.wait(verdict.wait)
 
-    def _send(self, request: Any) -> Any:  # noqa: ANN401 - as above
+    def _send(self, request: Any) -> tuple[Any, Fault | None]:  # noqa: ANN401 - as above
+        """The answer, and the fault that has made it up."""
         fault = self._gate.take()
         if fault is None:
-            return self._inner.handle_request(request)
+            return self._inner.handle_request(request), None
         made = self._fail(fault, request)
-        return made if made is not None else self._kit.cut(self._inner.handle_request(request), is_async=False)
+        if made is not None:
+            return made, fault
+        return self._kit.cut(self._inner.handle_request(request), is_async=False), None
 
     def close(self) -> None:
         """Closes the connections."""
@@ -283,29 +286,30 @@ class AsyncFaultTransport(_Transport):
         place = self._gate.turns()
         if place is None:
             await self._gate.permit()
-            return await self._send(request)
+            return (await self._send(request))[0]
         self._begin(place, request)
         while True:
             await self._gate.permit()
             await place.turn()
             place.tries += 1
-            response = await self._send(request)
+            response, fault = await self._send(request)
             verdict = self._judge(place, request, response)
             if verdict.closes is not None:
-                await place.close(verdict.closes)
+                await place.close(verdict.closes, fault)
             if not verdict.again:
                 return response
             await response.aclose()
             await place.wait(verdict.wait)
 
-    async def _send(self, request: Any) -> Any:  # noqa: ANN401 - as above
+    async def _send(self, request: Any) -> tuple[Any, Fault | None]:  # noqa: ANN401 - as above
+        """See :meth:`FaultTransport._send`."""
         fault = await self._gate.take()
         if fault is None:
-            return await self._inner.handle_async_request(request)
+            return await self._inner.handle_async_request(request), None
         made = self._fail(fault, request)
         if made is not None:
-            return made
-        return self._kit.cut(await self._inner.handle_async_request(request), is_async=True)
+            return made, fault
+        return self._kit.cut(await self._inner.handle_async_request(request), is_async=True), None
 
     async def aclose(self) -> None:
         """Closes the connections."""

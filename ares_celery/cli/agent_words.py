@@ -161,6 +161,8 @@ def wait_words(info: AgentInfo) -> str:
     until = f"until {info.waiting_until.isoformat(timespec='seconds')}" if info.waiting_until is not None else ""
     if info.state.value == "waiting":
         return " ".join(part for part in (f"approval {name}" if kind == "approval" else "", until) if part)
+    if kind == "limit":
+        return f"limit {name}"
     # A question whose answer is waited for in place is the step at hand.
     kind, _, name = (info.step or "").rpartition("/")[2].partition(":")
     return f"approval {name}, keeps its slot" if kind == "approval" and name else ""

@@ -15,6 +15,7 @@ from ares_celery.errors import OperationNotSupportedError
 
 if TYPE_CHECKING:
     from ares_celery.model.fault import Fault
+    from ares_celery.model.limits import ClosedLimit
 
 __all__ = ["chaos"]
 
@@ -78,8 +79,11 @@ def disable(session: Session, *, reason: str, actor: str, output: str) -> None:
 @output_option
 @pass_session
 def ls(session: Session, *, agent_id: str | None, output: str) -> None:
-    """List the active faults of agent ID, or of all agents."""
+    """List the active faults of agent ID, or of all agents, and the limits that injected refusals have closed."""
     _print(session.manager.list_faults(agent_id), output, "no fault is active")
+    if output != "json":
+        closed = (one for one in session.manager.closed_limits() if one.fault)
+        _print_limits([one for one in closed if agent_id in (None, one.agent_id)])
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -240,6 +244,13 @@ def _print(faults: Sequence[Fault], output: str, nothing: str) -> None:
             for fault in faults
         )
         print_table(("AGENT", "KIND", "WHAT", "CALLS", "UNTIL", "ID"), rows)
+
+
+def _print_limits(closed: Sequence[ClosedLimit]) -> None:
+    if closed:
+        say("")
+        rows = ((one.name, _time(one.until), one.agent_id, one.fault) for one in closed)
+        print_table(("CLOSED LIMIT", "UNTIL", "BY A FAULT OF", "ID"), rows)
 
 
 def _what(fault: Fault) -> str:

@@ -353,9 +353,9 @@ class AgentRecord:
     children: int = 0
     starts: int = 0
     stops: int = 0
-    #: Faults that were active at the last change of them, and what its incarnation does without; the store's own.
-    faults: int = 0
-    degraded: str = ""
+    faults: int = 0  # active ones at the last change of them; these three are the store's own
+    degraded: str = ""  # what its incarnation does without
+    limited: str = ""  # the limit of the fleet that it waits for
 
     @property
     def id(self) -> AgentId:

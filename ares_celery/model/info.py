@@ -70,9 +70,9 @@ def _waiting_on(record: AgentRecord) -> str:
 
 
 def _wait_of(record: AgentRecord) -> str | None:
-    """What an agent without a slot waits for; None when it waits for nothing."""
+    """What an agent without a slot waits for, or one that runs for long; None when it waits for nothing."""
     if record.waiting is None:
-        return None
+        return f"limit:{record.limited}" if record.limited and record.hosted else None
     kind, name = record.waiting.kind.value, record.waiting.name
     return f"{kind}:{name}" if name else kind
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from ares_celery.errors import InvalidSettingError
 from ares_celery.model.arguments import as_shown
 from ares_celery.model.durations import parse_duration
 
-__all__ = ["Admission", "FleetLimit", "LimitAsk", "check_limit"]
+__all__ = ["Admission", "ClosedLimit", "FleetLimit", "LimitAsk", "check_limit"]
 
 #: What is asked for: a place and a call in it, one more call in a place that is held, or only whether it is closed.
 LimitAsk = Literal["place", "call", "look"]
@@ -64,6 +64,23 @@ class Admission:
     wait: float = 0.0
     why: str = ""
     before: FleetLimit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLimit:
+    """A limit that lets nobody through for a time.
+
+    Attributes:
+        name: Of the limit.
+        until: When it opens, as far as this closes it; somebody else may close it for longer.
+        agent_id: Whose fault closes it; empty: its provider has refused a call.
+        fault: Id of that fault; it may have ended by its count.
+    """
+
+    name: str
+    until: datetime
+    agent_id: str = ""
+    fault: str = ""
 
 
 def check_limit(name: object, rate: object = None, concurrency: object = None) -> FleetLimit:

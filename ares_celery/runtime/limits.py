@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Protocol, TypeVar
 
 from ares_celery.errors import AresError
+from ares_celery.model.fault import Fault
 from ares_celery.model.limits import Admission, FleetLimit, LimitAsk
 from ares_celery.store.limits import AsyncLimitStore, LimitStore
 
@@ -20,6 +21,8 @@ log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 #: A wait ends a little behind its turn, never a little before it.
 _BEHIND: Final = 0.001
+#: Seconds from which on people see that an agent waits.
+_LONG: Final = 1.0
 
 
 class HeldPlaces:
@@ -105,6 +108,10 @@ class _Holder(Protocol):
 class SyncWaits(_Holder, Protocol):
     """What a limit needs of the context of a plain agent."""
 
+    def show(self, name: str, *, waits: bool) -> None:
+        """Shows people that a limit is waited for, or is no longer; where the store does not answer, it does not."""
+        ...
+
     def persist(self, call: Callable[[], T], /) -> T:
         """Repeats a call of the store until it answers, or the incarnation is over."""
         ...
@@ -116,6 +123,10 @@ class SyncWaits(_Holder, Protocol):
 
 class AsyncWaits(_Holder, Protocol):
     """The same of an async one."""
+
+    def show(self, name: str, *, waits: bool) -> Awaitable[None]:
+        """See :meth:`SyncWaits.show`."""
+        ...
 
     def persist(self, call: Callable[[], Awaitable[T]], /) -> Awaitable[T]:
         """See :meth:`SyncWaits.persist`."""
@@ -185,8 +196,9 @@ def _take_off(entered: list[_Place]) -> _Place:
     return place
 
 
-def _say_closed(limit: FleetLimit, closed: timedelta) -> None:
-    log.warning("limit %r is closed for %.1f s: its provider has refused a call", limit.name, closed.total_seconds())
+def _say_closed(limit: FleetLimit, closed: timedelta, by: Fault | None) -> None:
+    why = "its provider has refused a call" if by is None else f"fault {by.id} of agent {by.agent_id!r} refuses calls"
+    log.warning("limit %r is closed for %.1f s: %s", limit.name, closed.total_seconds(), why)
 
 
 def _say_left(limit: FleetLimit, error: AresError) -> None:
@@ -204,12 +216,12 @@ class SyncPlace(_Place):
         """Waits until one more call may be made."""
         self._of.ask(*self.next_ask())
 
-    def close(self, seconds: float) -> None:
-        """Nobody is to call for so long."""
+    def close(self, seconds: float, by: Fault | None) -> None:
+        """Nobody is to call for so long; with the fault that has made up the refusal, not beyond its end."""
         waits, store = self._of.waits, self._of.store
         op, delay = waits.next_op(), timedelta(seconds=seconds)
-        closed = waits.persist(lambda: store.close_limit(self.limit.name, delay, op=op))
-        _say_closed(self.limit, closed)
+        closed = waits.persist(lambda: store.close_limit(self.limit.name, delay, op=op, by=by))
+        _say_closed(self.limit, closed, by)
 
     def wait(self, seconds: float) -> None:
         """Waits; raises a signal when the agent is to end."""
@@ -229,16 +241,24 @@ class SyncLimit:
 
     def ask(self, member: str, ask: LimitAsk) -> None:
         """Waits for a turn; leaves the queue when the waiting is cut off."""
+        waited, is_shown = 0.0, False
         try:
             while True:
                 answer = self.waits.persist(lambda: self.store.enter_limit(self.wanted, member, ask))
                 self._places.note(self.wanted, answer)
                 if answer.admitted:
                     return
+                waited += answer.wait
+                if waited >= _LONG and not is_shown:
+                    is_shown = True
+                    self.waits.show(self.wanted.name, waits=True)
                 self.waits.wait(answer.wait + _BEHIND)
         except BaseException:
             self._leave(member)
             raise
+        finally:
+            if is_shown:
+                self.waits.show(self.wanted.name, waits=False)
 
     def __enter__(self) -> None:
         """Waits for a place."""
@@ -273,12 +293,12 @@ class AsyncPlace(_Place):
         """Waits until one more call may be made."""
         await self._of.ask(*self.next_ask())
 
-    async def close(self, seconds: float) -> None:
-        """Nobody is to call for so long."""
+    async def close(self, seconds: float, by: Fault | None) -> None:
+        """Nobody is to call for so long; with the fault that has made up the refusal, not beyond its end."""
         waits, store = self._of.waits, self._of.store
         op, delay = waits.next_op(), timedelta(seconds=seconds)
-        closed = await waits.persist(lambda: store.close_limit(self.limit.name, delay, op=op))
-        _say_closed(self.limit, closed)
+        closed = await waits.persist(lambda: store.close_limit(self.limit.name, delay, op=op, by=by))
+        _say_closed(self.limit, closed, by)
 
     async def wait(self, seconds: float) -> None:
         """Waits; raises a signal when the agent is to end."""
@@ -298,16 +318,24 @@ class AsyncLimit:
 
     async def ask(self, member: str, ask: LimitAsk) -> None:
         """Waits for a turn; leaves the queue when the waiting is cut off."""
+        waited, is_shown = 0.0, False
         try:
             while True:
                 answer = await self.waits.persist(lambda: self.store.enter_limit(self.wanted, member, ask))
                 self._places.note(self.wanted, answer)
                 if answer.admitted:
                     return
+                waited += answer.wait
+                if waited >= _LONG and not is_shown:
+                    is_shown = True
+                    await self.waits.show(self.wanted.name, waits=True)
                 await self.waits.wait(answer.wait + _BEHIND)
         except BaseException:
             await self._leave(member)
             raise
+        finally:
+            if is_shown:
+                await self.waits.show(self.wanted.name, waits=False)
 
     async def __aenter__(self) -> None:
         """Waits for a place."""

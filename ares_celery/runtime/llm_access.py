@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from ares_celery.chaos.http_kit import find_kit
 from ares_celery.chaos.llm_clients import make_client
 from ares_celery.chaos.transports import AsyncFaultTransport, FaultTransport
+from ares_celery.errors import AresError
 from ares_celery.model.fault import Fault
 from ares_celery.model.limits import check_limit
 from ares_celery.runtime.incarnation import Incarnation
@@ -35,6 +37,18 @@ class _Models:
         self._incarnation = incarnation
         self._things = things
         self.next_op = next_op
+        #: What is waited for, by however many of the agent's tasks; and what people were shown last.
+        self._waits: list[str] = []
+        self._shown = ""
+
+    def _note(self, name: str, *, waits: bool) -> str | None:
+        """What people are to be shown now; None: what they are."""
+        if waits:
+            self._waits.append(name)
+        else:
+            self._waits.remove(name)
+        text = self._waits[0] if self._waits else ""
+        return None if text == self._shown else text
 
     @property
     def fenced(self) -> bool:
@@ -96,6 +110,14 @@ class SyncModels(_Models):
         """See :meth:`~ares_celery.agents.models.SyncModelCalls.limit`."""
         return SyncLimit(check_limit(name, rate, concurrency), self._store, self, self._things.places)
 
+    def show(self, name: str, *, waits: bool) -> None:
+        """Shows people that a limit is waited for, or is no longer."""
+        text = self._note(name, waits=waits)
+        if text is not None:
+            with suppress(AresError):
+                self._store.note_limited(self._incarnation.agent_id, self._incarnation.fence, text)
+                self._shown = text
+
     def turns(self) -> SyncPlace | None:
         """The place that the code at hand holds."""
         place = held_place()
@@ -136,6 +158,14 @@ class AsyncModels(_Models):
     def limit(self, name: object, rate: object, concurrency: object) -> AsyncLimit:
         """See :meth:`~ares_celery.agents.models.ModelCalls.limit`."""
         return AsyncLimit(check_limit(name, rate, concurrency), self._store, self, self._things.places)
+
+    async def show(self, name: str, *, waits: bool) -> None:
+        """Shows people that a limit is waited for, or is no longer."""
+        text = self._note(name, waits=waits)
+        if text is not None:
+            with suppress(AresError):
+                await self._store.note_limited(self._incarnation.agent_id, self._incarnation.fence, text)
+                self._shown = text
 
     def turns(self) -> AsyncPlace | None:
         """The place that the code at hand holds."""

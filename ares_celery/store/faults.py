@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ares_celery.ids import AgentId
 from ares_celery.model.fault import Fault, FaultKind, Injection
+from ares_celery.model.limits import ClosedLimit
 from ares_celery.store.values import DueDeadline
 
 __all__ = ["AsyncFaultStore", "ChaosState", "FaultDesk", "FaultStore", "FaultUse"]
@@ -122,6 +123,9 @@ class FaultDesk(FaultStore, Protocol):
     ) -> tuple[Fault, ...]:
         """Ends active faults of an agent: each with the event ``fault.healed``; one audit entry. None: no effect.
 
+        Limits that a healed fault has closed open again. Of all faults, or those of models, that goes also for what one
+        has closed that ended by its count.
+
         Args:
             agent_id: Whose.
             fault: A kind or an id; None = all.
@@ -139,6 +143,10 @@ class FaultDesk(FaultStore, Protocol):
 
     def end_faults(self, due: DueDeadline) -> bool:
         """Ends a fault whose time is over, with the event ``fault.ended``; False when it had ended or moved."""
+        ...
+
+    def closed_limits(self) -> tuple[ClosedLimit, ...]:
+        """The limits that are closed now, by name: an entry for each fault, one for the provider. Costs O(shards)."""
         ...
 
     def disturbed(self) -> Sequence[AgentId]:

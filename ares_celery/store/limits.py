@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from ares_celery.ids import AgentId
+from ares_celery.model.fault import Fault
 from ares_celery.model.limits import Admission, FleetLimit, LimitAsk
 
 __all__ = ["AsyncLimitStore", "LimitStore"]
@@ -26,7 +28,7 @@ class LimitStore(Protocol):
         """
         ...
 
-    def close_limit(self, name: str, delay: timedelta, *, op: str) -> timedelta:
+    def close_limit(self, name: str, delay: timedelta, *, op: str, by: Fault | None = None) -> timedelta:
         """Lets nobody through for a time; one that is closed for longer stays so. Returns for how long it is closed.
 
         Those who wait are let through over some seconds behind it, never all at once.
@@ -35,11 +37,17 @@ class LimitStore(Protocol):
             name: Of the limit; nobody needs to have asked for it before.
             delay: From now on, by the store's clock.
             op: Operation id; a repeat of the last one does not close it for longer.
+            by: The fault whose answer closes it: not beyond its end, and not at all once it was healed, which opens the
+                limit again. None: its provider has refused a call.
         """
         ...
 
     def leave_limit(self, name: str, member: str) -> None:
         """Gives a place back, or leaves the queue; of an absent one is no error."""
+        ...
+
+    def note_limited(self, agent_id: AgentId, fence: str, name: str) -> None:
+        """Notes which limit an incarnation waits for; empty: none. Shown until it ends. Raises FencedError."""
         ...
 
     def keep_limit(self, name: str, members: Sequence[str]) -> int:
@@ -54,10 +62,14 @@ class AsyncLimitStore(Protocol):
         """See :meth:`LimitStore.enter_limit`."""
         ...
 
-    async def close_limit(self, name: str, delay: timedelta, *, op: str) -> timedelta:
+    async def close_limit(self, name: str, delay: timedelta, *, op: str, by: Fault | None = None) -> timedelta:
         """See :meth:`LimitStore.close_limit`."""
         ...
 
     async def leave_limit(self, name: str, member: str) -> None:
         """See :meth:`LimitStore.leave_limit`."""
+        ...
+
+    async def note_limited(self, agent_id: AgentId, fence: str, name: str) -> None:
+        """See :meth:`LimitStore.note_limited`."""
         ...

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from ares_celery.errors import AgentNotFoundError, InvalidSettingError, StoreUnavailableError
 from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.fault import Fault, FaultKind, check_fault_duration
+from ares_celery.model.limits import ClosedLimit
 from ares_celery.runtime.callers import check_texts, me
 from ares_celery.runtime.queries import AgentQueries
 from ares_celery.store.faults import ChaosState
@@ -38,6 +39,8 @@ class FaultCare(AgentQueries):
     ) -> tuple[Fault, ...]:
         """Ends faults before their time. Allowed at any time; where nothing is active it has no effect.
 
+        A limit that an injected refusal has closed opens again, unless its provider has refused a call as well.
+
         Args:
             agent_id: Whose; None = of all agents.
             fault: A kind, or the id of one; None = all.
@@ -62,7 +65,9 @@ class FaultCare(AgentQueries):
 
         def heal_all() -> None:
             if checked is None:
-                healed.update((one, None) for one in store.disturbed() if one not in healed and store.faults(one))
+                closers = {AgentId(one.agent_id) for one in store.closed_limits() if one.agent_id}
+                disturbed = {one for one in store.disturbed() if store.faults(one)}
+                healed.update((one, None) for one in disturbed | closers if one not in healed)
             for one in [agent for agent, found in healed.items() if found is None]:
                 try:
                     healed[one] = store.heal(one, fault=fault, op=asked, reason=reason, actor=actor or me())
@@ -74,6 +79,16 @@ class FaultCare(AgentQueries):
 
         self._patiently(heal_all)
         return tuple(fault for _, found in sorted(healed.items()) for fault in found or ())
+
+    def closed_limits(self) -> tuple[ClosedLimit, ...]:
+        """The limits of :meth:`ctx.limit <ares_celery.AgentContext.limit>` that let nobody through now, by name.
+
+        One entry for each fault that closes a limit, and one when its provider has refused a call.
+
+        Example:
+            ``[one.name for one in manager.closed_limits() if one.fault]``
+        """
+        return self._ports.store.closed_limits()
 
     def list_faults(self, agent_id: str | None = None) -> tuple[Fault, ...]:
         """The active faults of an agent, or of all: by agent, then as they are felt (partition, memory, MCP, LLM, …).

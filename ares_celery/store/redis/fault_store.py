@@ -11,9 +11,10 @@ from typing import Final
 from ares_celery.clock import micros
 from ares_celery.ids import AgentId
 from ares_celery.model.fault import Fault, FaultKind, Injection
+from ares_celery.model.limits import ClosedLimit
 from ares_celery.store.base import CommitConflict, DueDeadline
 from ares_celery.store.faults import ChaosState, FaultUse
-from ares_celery.store.redis import chaos_calls, fault_calls
+from ares_celery.store.redis import chaos_calls, fault_calls, limit_calls
 from ares_celery.store.redis.bound import Bound, Part
 from ares_celery.store.redis.client import AsyncRedisClient
 from ares_celery.store.redis.fault_calls import Asked, Ending, Last
@@ -114,9 +115,38 @@ class RedisFaultDesk(RedisFaultStore):
         """Ends active faults of an agent."""
         endings = [Ending.of(one) for one in self.faults(agent_id) if fault is None or fault in (one.id, one.kind)]
         asked = Asked(op, reason, actor)
-        return self._bound.client.run(
+        healed = self._bound.client.run(
             fault_calls.end_faults(self._bound.keys, agent_id=agent_id, endings=endings, asked=asked)
         )
+        if fault in (None, FaultKind.LLM) or any(one.kind is FaultKind.LLM for one in healed):
+            self._open_limits(agent_id, healed, all_of=fault in (None, FaultKind.LLM))
+        return healed
+
+    def _open_limits(self, agent_id: AgentId, healed: Sequence[Fault], *, all_of: bool) -> None:
+        """Opens what healed faults have closed; with ``all_of`` also what those have that ended by their count.
+
+        First they are kept from closing anything more: an answer that one has made up may be on its way.
+        """
+        keys, client = self._bound.keys, self._bound.client
+        failing = [one for one in healed if one.kind is FaultKind.LLM]
+        ids = {one.id for one in failing}
+        found = client.run_many(
+            limit_calls.look_closings(keys, shard=shard, healed=failing) for shard in range(keys.shards)
+        )
+        client.run_many(
+            limit_calls.open_limit(keys, closed=one)
+            for some in found
+            for one in some
+            if one.agent_id == agent_id and (all_of or one.fault in ids)
+        )
+
+    def closed_limits(self) -> tuple[ClosedLimit, ...]:
+        """The limits that are closed now, by name."""
+        keys = self._bound.keys
+        found = self._bound.client.run_many(
+            limit_calls.look_closings(keys, shard=shard) for shard in range(keys.shards)
+        )
+        return tuple(sorted((one for some in found for one in some), key=lambda one: (one.name, one.until, one.fault)))
 
     def end_faults(self, due: DueDeadline) -> bool:
         """Ends a fault whose time is over."""

@@ -193,6 +193,10 @@ class Keys:
 
     # -- one of each shard --------------------------------------------------------------------------------------------
 
+    def closings(self, shard: int) -> str:
+        """Hash with a TTL: which limits of the shard are closed, until when, and by which fault, if by any."""
+        return self._in(shard, "closings")
+
     def deadlines(self, shard: int) -> str:
         """Sorted set: ``<kind>|<agent id>[|name]`` by microseconds."""
         return self._in(shard, "deadlines")

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
+from urllib.parse import quote, unquote
 
-from ares_celery.clock import micros
-from ares_celery.model.limits import Admission, FleetLimit, LimitAsk
+from ares_celery.clock import instant_from, micros, to_datetime
+from ares_celery.model.fault import LONGEST_DURATION, Fault
+from ares_celery.model.limits import Admission, ClosedLimit, FleetLimit, LimitAsk
 from ares_celery.store.redis.call import Call
 from ares_celery.store.redis.keys import Keys
-from ares_celery.store.redis.replies import unknown_reply
+from ares_celery.store.redis.replies import instant, unknown_reply
 
-__all__ = ["close_limit", "enter_limit", "keep_limit", "leave_limit"]
+__all__ = ["close_limit", "enter_limit", "keep_limit", "leave_limit", "look_closings", "open_limit"]
 
 #: Over which those come back who waited while a limit was closed: more than 2 s even for a few dozen of them.
 _SPREAD: Final = timedelta(seconds=2.5)
@@ -41,9 +43,25 @@ def _parse_enter(limit: FleetLimit, reply: Sequence[bytes | None]) -> Admission:
             raise unknown_reply("enter_limit", reply)
 
 
-def close_limit(keys: Keys, *, name: str, delay: timedelta, op: str) -> Call[timedelta]:
+def close_limit(keys: Keys, *, name: str, delay: timedelta, op: str, by: Fault | None = None) -> Call[timedelta]:
     """Closes a limit for everybody."""
-    return Call(_parse_close, script="close_limit", keys=(keys.limit(name),), args=(op, micros(delay)))
+    agent_id, fault_id = ("", "") if by is None else (by.agent_id, by.id)
+    return Call(
+        _parse_close,
+        script="close_limit",
+        keys=(keys.limit(name), keys.closings(keys.shard_of(name))),
+        args=(
+            op,
+            micros(delay),
+            _closing(name, agent_id, fault_id),
+            "" if by is None else instant_from(by.until),
+            _closing("", agent_id, fault_id),
+        ),
+    )
+
+
+def _closing(name: str, agent_id: str, fault_id: str) -> str:
+    return "|".join(quote(part, safe="") for part in (name, agent_id, fault_id))
 
 
 def _parse_close(reply: Sequence[bytes]) -> timedelta:
@@ -52,6 +70,35 @@ def _parse_close(reply: Sequence[bytes]) -> timedelta:
             return timedelta(microseconds=int(left))
         case _:
             raise unknown_reply("close_limit", reply)
+
+
+def look_closings(keys: Keys, *, shard: int, healed: Sequence[Fault] = ()) -> Call[tuple[ClosedLimit, ...]]:
+    """Reads which limits of a shard are closed; from then on faults that are healed close none."""
+    return Call(
+        _parse_closings,
+        script="look_closings",
+        keys=(keys.closings(shard),),
+        args=(micros(LONGEST_DURATION), *(_closing("", fault.agent_id, fault.id) for fault in healed)),
+    )
+
+
+def _parse_closings(reply: Sequence[bytes]) -> tuple[ClosedLimit, ...]:
+    found = list[ClosedLimit]()
+    for field, until in zip(reply[::2], reply[1::2], strict=True):
+        name, agent_id, fault_id = (unquote(part) for part in field.decode().split("|"))
+        found.append(ClosedLimit(name, to_datetime(instant(until)), agent_id, fault_id))
+    return tuple(found)
+
+
+def open_limit(keys: Keys, *, closed: ClosedLimit) -> Call[int]:
+    """Opens a limit that a fault has closed."""
+    name = closed.name
+    return Call(
+        int,
+        script="open_limit",
+        keys=(keys.limit(name), keys.limit_queue(name)[1], keys.closings(keys.shard_of(name))),
+        args=(_closing(name, closed.agent_id, closed.fault), f"{quote(name, safe='')}|"),
+    )
 
 
 def leave_limit(keys: Keys, *, name: str, member: str) -> Call[None]:

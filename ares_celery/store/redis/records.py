@@ -45,6 +45,7 @@ OWN_FIELDS: Final = frozenset(
         "shared_steps",
         "faults",
         "degraded",
+        "limited",
     }
 )
 
@@ -114,6 +115,7 @@ _TEXTS: Final = (
     "forked_from",
     "forking",
     "degraded",
+    "limited",
     "rejected",
 )
 #: Texts that may come from an exception, and be anything.

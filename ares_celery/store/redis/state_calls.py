@@ -23,6 +23,7 @@ __all__ = [
     "delete_snapshots",
     "latest_session",
     "note_degraded",
+    "note_limited",
     "note_state",
     "open_session",
     "read_damaged",
@@ -85,6 +86,16 @@ def note_degraded(keys: Keys, *, agent_id: str, fence: str, text: str) -> Call[N
         script="note_degraded",
         keys=(keys.agent(agent_id),),
         args=(fence, safe_text(text)),
+    )
+
+
+def note_limited(keys: Keys, *, agent_id: str, fence: str, name: str) -> Call[None]:
+    """Notes which limit an incarnation waits for; empty: none."""
+    return Call(
+        lambda reply: _parse_fenced("note_limited", agent_id, fence, reply),
+        script="note_limited",
+        keys=(keys.agent(agent_id),),
+        args=(fence, safe_text(name)),
     )
 
 

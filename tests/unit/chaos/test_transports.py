@@ -125,8 +125,8 @@ class Place:
     def turn(self) -> None:
         self.log.append("turn")
 
-    def close(self, seconds: float) -> None:
-        self.log.append(f"close {seconds}")
+    def close(self, seconds: float, by: Fault | None) -> None:
+        self.log.append(f"close {seconds}" if by is None else f"close {seconds} by {by.id}")
 
     def wait(self, seconds: float) -> None:
         if seconds:
@@ -141,8 +141,8 @@ class AsyncPlace:
     async def turn(self) -> None:
         self.plain.turn()
 
-    async def close(self, seconds: float) -> None:
-        self.plain.close(seconds)
+    async def close(self, seconds: float, by: Fault | None) -> None:
+        self.plain.close(seconds, by)
 
     async def wait(self, seconds: float) -> None:
         self.plain.wait(seconds)
@@ -286,7 +286,7 @@ def test_a_refusal_on_purpose_closes_the_limit_as_a_real_one_does(world: World) 
     world.within().fault = Fault("f-1", "a", FaultKind.LLM, error_type="rate_limit", retry_after=7.0)
     answer = world.send()
     assert (answer.status_code, answer.headers["retry-after"], answer.headers["x-ares-fault"]) == (429, "7", "f-1")
-    assert (world.sent, world.waits("close"), world.log.count("turn")) == (0, [7.0] * 5, 5)
+    assert (world.sent, world.log.count("close 7.0 by f-1"), world.log.count("turn")) == (0, 5, 5)
 
 
 def test_an_error_is_of_the_kind_that_the_sdk_at_hand_lets_through(monkeypatch: pytest.MonkeyPatch) -> None:

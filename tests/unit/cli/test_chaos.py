@@ -19,6 +19,7 @@ from ares_celery.errors import (
     OperationNotSupportedError,
 )
 from ares_celery.model.fault import Fault, FaultKind
+from ares_celery.model.limits import ClosedLimit
 from ares_celery.store.faults import ChaosState
 from tests.unit.cli.calling import RecordingManager, run
 
@@ -141,6 +142,7 @@ def test_zero_clears(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_active_faults_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one agent or of all."""
     manager = stand_in(monkeypatch, (SLOW, MCP))
+    monkeypatch.setattr(manager, "closed_limits", tuple, raising=False)
     lines = run("chaos", "ls").stdout.splitlines()
     assert lines[0].split() == ["AGENT", "KIND", "WHAT", "CALLS", "UNTIL", "ID"]
     assert lines[1].split("  ")[0] == "a"
@@ -148,6 +150,20 @@ def test_active_faults_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[2].split() == ["b", "mcp", "github", "all", "1970-01-01T00:01:00+00:00", "op-2"]
     assert json.loads(run("chaos", "ls", "a", "-o", "json").stdout) == [SLOW.to_json(), MCP.to_json()]
     assert manager.calls == [("list_faults", (None,), {}), ("list_faults", ("a",), {})]
+
+
+def test_limits_that_faults_have_closed_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the faults are over; those of one agent, and none that a provider has closed."""
+    manager = stand_in(monkeypatch, ())
+    until = to_datetime(60_000_000)
+    closed = (ClosedLimit("account", until, "a", "op-1"), ClosedLimit("other", until, "b", "op-2"))
+    monkeypatch.setattr(manager, "closed_limits", lambda: (*closed, ClosedLimit("account", until)), raising=False)
+    shown = run("chaos", "ls")
+    assert "no fault is active" in shown.stderr
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert lines[0] == ["CLOSED", "LIMIT", "UNTIL", "BY", "A", "FAULT", "OF", "ID"]
+    assert lines[1:] == [[one.name, "1970-01-01T00:01:00+00:00", one.agent_id, one.fault] for one in closed]
+    assert [line.split()[0] for line in run("chaos", "ls", "b").stdout.splitlines()] == ["CLOSED", "other"]
 
 
 def test_faults_are_healed(monkeypatch: pytest.MonkeyPatch) -> None:

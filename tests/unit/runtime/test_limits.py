@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import pytest
 
 from ares_celery.errors import StopSignal, StoreUnavailableError
+from ares_celery.ids import AgentId
+from ares_celery.model.fault import Fault
 from ares_celery.model.limits import Admission, FleetLimit, LimitAsk
 from ares_celery.runtime.limits import AsyncLimit, HeldPlaces, SyncLimit, SyncPlace, held_place
 from ares_celery.runtime.openings import ON_THREADS
@@ -38,9 +40,12 @@ class Store:
         self.asked.append((member, ask))
         return self.answers.pop(0) if self.answers else IN
 
-    def close_limit(self, name: str, delay: timedelta, *, op: str) -> timedelta:
+    def close_limit(self, name: str, delay: timedelta, *, op: str, by: Fault | None = None) -> timedelta:
         self.closed.append((name, delay, op))
         return delay
+
+    def note_limited(self, agent_id: AgentId, fence: str, name: str) -> None:
+        raise NotImplementedError
 
     def leave_limit(self, name: str, member: str) -> None:
         if self.is_away:
@@ -64,8 +69,11 @@ class AsyncStore:
         await asyncio.sleep(0)
         return self.store.enter_limit(limit, member, ask)
 
-    async def close_limit(self, name: str, delay: timedelta, *, op: str) -> timedelta:
-        return self.store.close_limit(name, delay, op=op)
+    async def close_limit(self, name: str, delay: timedelta, *, op: str, by: Fault | None = None) -> timedelta:
+        return self.store.close_limit(name, delay, op=op, by=by)
+
+    async def note_limited(self, agent_id: AgentId, fence: str, name: str) -> None:
+        raise NotImplementedError
 
     async def leave_limit(self, name: str, member: str) -> None:
         self.store.leave_limit(name, member)
@@ -78,7 +86,11 @@ class Waits:
         self.fenced = self.is_cut_off = False
         self.ops = 0
         self.waited: list[float] = []
+        self.shown: list[tuple[str, bool]] = []
         self.stops = False
+
+    def show(self, name: str, *, waits: bool) -> None:
+        self.shown.append((name, waits))
 
     def persist(self, call: Callable[[], T], /) -> T:
         return call()
@@ -99,6 +111,10 @@ class AsyncWaits:
     def __init__(self) -> None:
         self.fenced = self.is_cut_off = False
         self.next_op = Waits().next_op
+        self.shown: list[tuple[str, bool]] = []
+
+    async def show(self, name: str, *, waits: bool) -> None:
+        self.shown.append((name, waits))
 
     async def persist(self, call: Callable[[], Awaitable[T]], /) -> T:
         return await call()
@@ -160,6 +176,23 @@ def test_a_block_that_raises_gives_its_place_back_although_the_store_is_away(cap
     assert "could not be given back" in caplog.text
 
 
+def test_people_see_what_is_waited_for_from_a_second_on() -> None:
+    """Once, however often it asks again; and once more when it goes on, or is to end."""
+    world = World()
+    world.store.answers = [Admission(admitted=False, wait=0.4)] * 2
+    with world.limit:
+        pass
+    assert world.waits.shown == []
+    world.store.answers = [Admission(admitted=False, wait=0.4)] * 9
+    with world.limit:
+        assert world.waits.shown == [("model", True), ("model", False)]
+    world.waits.stops = True
+    world.store.answers = [Admission(admitted=False, wait=1)]
+    with pytest.raises(StopSignal), world.limit:
+        pass
+    assert world.waits.shown == [("model", True), ("model", False)] * 2
+
+
 def test_the_first_call_came_with_the_place_and_looks_only() -> None:
     """Each further one takes a turn, under a name of its own."""
     world = World()
@@ -168,7 +201,7 @@ def test_the_first_call_came_with_the_place_and_looks_only() -> None:
         assert isinstance(place, SyncPlace)
         for _ in range(3):
             place.turn()
-        place.close(7.0)
+        place.close(7.0, None)
         place.wait(0.0)
         place.wait(3.0)
     assert world.store.asked[1:] == [("t:1/1", "look"), ("t:1/2", "call"), ("t:1/3", "call")]

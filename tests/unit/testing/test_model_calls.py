@@ -328,12 +328,15 @@ def test_an_injected_refusal_holds_up_the_whole_quota_once_and_is_no_crash(
         provider.harness = harness
         assert harness.ask({"limited": True}) == 200
         began = harness.now
-        harness.inject("llm", error_type="rate_limit", retry_after=7, count=1)
+        fault = harness.inject("llm", error_type="rate_limit", retry_after=7, count=1)
         harness.send({"limited": True})
         harness.advance(0.5)
         other = harness._bench.store.enter_limit(FleetLimit("model"), "of another agent", "place")
-        assert not other.admitted
-        assert 6 < other.wait <= 9.6, "the quota is closed, not only the agent that was refused"
+        assert (other.admitted, other.why) == (False, "closed"), "the whole quota, not only the agent that was refused"
+        (closed,) = harness._bench.store.closed_limits()
+        assert (closed.name, closed.agent_id, closed.fault) == ("model", fault.agent_id, fault.id)
+        assert 7 <= (closed.until - fault.since).total_seconds() <= 7.5
+        assert harness.info.waiting_on == "limit:model"
         harness.advance(6.4)
         assert len(provider.asked) == 1
         assert harness.ask({"limited": True}) == 200
@@ -341,6 +344,49 @@ def test_an_injected_refusal_holds_up_the_whole_quota_once_and_is_no_crash(
         assert len(back) == 2
         assert 7 <= back[0] <= 9.6
         assert (harness.info.incarnation, harness.info.restarts, harness.info.charged) == (1, 0, 0)
+
+
+@needs_http
+@COLOURS
+def test_an_injected_refusal_closes_the_quota_no_longer_than_its_fault_lasts(
+    kind: Callable[..., Any], provider: Provider
+) -> None:
+    """A minute is asked for, the fault ends before; so does the closing, although it was counted out."""
+    with AgentHarness(kind) as harness:
+        provider.harness = harness
+        fault = harness.inject("llm", error_type="rate_limit", retry_after=60, count=1, duration="10s")
+        began = harness.now
+        harness.send({"limited": True})
+        harness.advance(3)
+        assert (harness.faults, harness.info.waiting_on) == ((), "limit:model")
+        assert [one.until for one in harness._bench.store.closed_limits()] == [fault.until]
+        harness.advance(11)
+        assert [10 <= at - began <= 13.1 for at in provider.asked] == [True]
+        assert (harness.info.waiting_on, harness._bench.store.closed_limits()) == (None, ())
+
+
+@needs_http
+@COLOURS
+@pytest.mark.spec(139)
+@pytest.mark.parametrize("count", [1, None])
+def test_a_healed_refusal_opens_the_quota_again(
+    kind: Callable[..., Any], provider: Provider, count: int | None
+) -> None:
+    """Also one that has ended by its count; whoever waits is let through within seconds, and nobody else waits."""
+    with AgentHarness(kind) as harness:
+        provider.harness = harness
+        harness.inject("llm", error_type="rate_limit", retry_after=100, count=count, duration="1h")
+        harness.send({"limited": True})
+        harness.advance(30)
+        assert (provider.asked, harness.info.waiting_on) == ([], "limit:model")
+        harness.heal()
+        healed = harness.now
+        assert harness._bench.store.closed_limits() == ()
+        harness.advance(5)
+        assert [0 <= at - healed <= 3.6 for at in provider.asked] == [True]
+        assert (harness.info.waiting_on, harness.info.restarts) == (None, 0)
+        assert harness.ask({"limited": True}) == 200
+        assert harness.now - healed < 8
 
 
 @needs_http

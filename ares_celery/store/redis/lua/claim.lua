@@ -66,7 +66,7 @@ if not repeated then
   end
   redis.call('ZADD', KEYS[4], 0, ARGV[4] .. '|' .. ARGV[1])
   redis.call('HDEL', KEYS[1], 'running_since', 'claimable_after', 'next_attempt_at', 'nudges', 'refused',
-    'step', 'step_since', 'degraded')
+    'step', 'step_since', 'degraded', 'limited')
   redis.call('HSET', KEYS[1], 'fence', ARGV[3], 'owner_identity', ARGV[4], 'owner_worker', ARGV[5],
     'owner_task_id', ARGV[6], 'incarnation', raised(record[7]), 'attempt', raised(record[8]),
     'revision', raised(record[9]), 'claimed_at', now)

@@ -1,5 +1,6 @@
 -- Asks a limit that the whole fleet shares for a place and a call, or says when to ask again.
--- KEYS[1] limit    hash  interval, most, next (the next free turn), closed (until when), asked (turns that were spread)
+-- KEYS[1] limit    hash  interval, most, next (the next free turn), asked (turns that were spread), closed (by its provider,
+--                        until when), faulted (by a fault, until when)
 -- KEYS[2] holders  zset  who holds a place or waits, by the microsecond at which that is forgotten
 -- KEYS[3] waiting  zset  who of them waits, by the microsecond of its turn
 -- KEYS[4] passed   zset  calls that were let through, by the microsecond at which that is forgotten
@@ -20,13 +21,14 @@ local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000000 + tonumber(t[2])
 local member, kind = ARGV[1], ARGV[2]
 local interval, most, lease = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local known = redis.call('HMGET', KEYS[1], 'interval', 'most', 'next', 'closed', 'asked', 'seen')
+local known = redis.call('HMGET', KEYS[1], 'interval', 'most', 'next', 'closed', 'asked', 'seen', 'faulted')
 local free_turn, closed, asked = tonumber(known[3] or '0'), tonumber(known[4] or '0'), tonumber(known[5] or '0')
+local faulted = tonumber(known[7] or '0')
 
 -- The clock of the server went back: all that was planned in its time is moved along.
 local back = tonumber(known[6] or '0') - now
 if back > 0 then
-  free_turn, closed = free_turn - back, closed - back
+  free_turn, closed, faulted = free_turn - back, closed - back, faulted - back
   for _, key in ipairs({KEYS[2], KEYS[3]}) do
     for _, one in ipairs(redis.call('ZRANGE', key, 0, -1)) do
       redis.call('ZINCRBY', key, text(-back), one)
@@ -39,6 +41,7 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now))) d
   redis.call('ZREM', KEYS[3], gone)
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', text(now))
+local opens = math.max(closed, faulted)
 
 local turn = redis.call('ZSCORE', KEYS[3], member)
 local word, wait, why = 'in', 0, ''
@@ -64,21 +67,25 @@ end
 
 if not is_repeat() then
   turn = turn and tonumber(turn)
-  if not turn or turn < closed then
+  if not turn or turn < opens then
     turn = now
-    if closed > now then
+    if opens > now then
       asked = (asked + 1) % 65536
-      turn = closed + math.floor(spread(asked) * tonumber(ARGV[6]))
+      turn = opens + math.floor(spread(asked) * tonumber(ARGV[6]))
     end
     if interval > 0 and kind ~= 'look' then
-      local own = math.max(free_turn, now, closed)
+      local own = math.max(free_turn, now, opens)
       free_turn = own + interval
       turn = math.max(turn, own)
     end
   end
   if turn > now then
     -- Within a minute a waiter is to say that it is still there.
-    word, wait, why = 'wait', math.min(turn - now, 60000000), closed > now and 'closed' or 'rate'
+    word, wait, why = 'wait', math.min(turn - now, 60000000), opens > now and 'closed' or 'rate'
+    -- A fault may be healed, and nobody tells those who wait.
+    if faulted > math.max(closed, now) then
+      wait = math.min(wait, 1000000)
+    end
   elseif kind == 'place' and most > 0 then
     local free = most - (redis.call('ZCARD', KEYS[2]) - redis.call('ZCARD', KEYS[3]))
     local ahead = redis.call('ZCOUNT', KEYS[3], '-inf', '(' .. text(turn))
@@ -106,8 +113,8 @@ if word == 'in' and kind == 'place' then
 end
 
 redis.call('HSET', KEYS[1], 'interval', ARGV[3], 'most', ARGV[4], 'next', text(free_turn), 'closed', text(closed),
-  'asked', text(asked), 'seen', text(now))
-local kept = text(math.floor((math.max(free_turn, closed, now) - now + lease) / 1000) + 3600000)
+  'faulted', text(faulted), 'asked', text(asked), 'seen', text(now))
+local kept = text(math.floor((math.max(free_turn, opens, now) - now + lease) / 1000) + 3600000)
 for _, key in ipairs(KEYS) do
   redis.call('PEXPIRE', key, kept)
 end

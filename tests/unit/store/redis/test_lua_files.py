@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ares_celery.model.execution import Complete, Execution, ExecutionState, dec
 from ares_celery.model.fault import Fault, FaultKind, Injection
 from ares_celery.model.fork import ForkMark
 from ares_celery.model.group import Group, Strategy
-from ares_celery.model.limits import FleetLimit
+from ares_celery.model.limits import ClosedLimit, FleetLimit
 from ares_celery.model.message import DeadReason
 from ares_celery.model.plan import Plan
 from ares_celery.model.settlement import Settlement
@@ -125,6 +125,7 @@ def calls_of_states() -> Iterator[Call[Any]]:
     yield state_calls.save_snapshot(KEYS, agent_id=AGENT, fence="1|t", state=state, blob=b"", kept=3)
     yield state_calls.note_state(KEYS, agent_id=AGENT, fence="1|t", origin="", schema=1, saved="1|1")
     yield state_calls.note_degraded(KEYS, agent_id=AGENT, fence="1|t", text="x")
+    yield state_calls.note_limited(KEYS, agent_id=AGENT, fence="1|t", name="x")
     yield state_calls.delete_snapshots(KEYS, agent_id=AGENT)
     yield state_calls.set_aside(KEYS, agent_id=AGENT, fence="1|t", blobs=[b"x"], copies=False)
     yield state_calls.open_session(KEYS, agent_id=AGENT, session_id="s")
@@ -237,6 +238,10 @@ def calls_of_limits() -> Iterator[Call[Any]]:
     limit = FleetLimit("anthropic", interval=100_000, concurrency=50)
     yield limit_calls.enter_limit(KEYS, limit=limit, member="m", ask="place", lease=timedelta(1))
     yield limit_calls.close_limit(KEYS, name="anthropic", delay=timedelta(seconds=7), op="op")
+    yield limit_calls.look_closings(KEYS, shard=1, healed=[Fault("op", AGENT, FaultKind.LLM)])
+    yield limit_calls.open_limit(
+        KEYS, closed=ClosedLimit("anthropic", datetime.fromtimestamp(60, UTC), "counter-1", "op")
+    )
     yield limit_calls.leave_limit(KEYS, name="anthropic", member="m")
     yield limit_calls.keep_limit(KEYS, name="anthropic", members=["m", "n"], lease=timedelta(1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_healed_fault_opens_what_it_has_closed(store: RedisStore, raw: redis.R
     assert [waits(store, member) for member in ("a", "b", "c")] == [1, 1, 1]
     heal(store)
     assert store.closed_limits() == ()
-    turns = raw.zrange(Keys(store.namespace, store.config.shards).limit_queue("model")[1], 0, -1, withscores=True)
+    turns: Any = raw.zrange(Keys(store.namespace, store.config.shards).limit_queue("model")[1], 0, -1, withscores=True)
     assert [member for member, _ in turns] == [b"a", b"b", b"c"]
     assert waits(store, "a") <= 2.5
     assert 18 < waits(store, "c") <= 22.5

@@ -1,7 +1,7 @@
 -- Opens a limit that a fault has closed; where somebody else closes it as well, it stays closed for him.
 -- KEYS[1] limit     hash  next (the next free turn), closed (by its provider, until when), faulted (by a fault)
 -- KEYS[2] waiting   zset  who waits, by the microsecond of its turn
--- KEYS[3] closings  hash  <limit>|<agent>|<fault>: until when that closes it; nobody's fault: its provider
+-- KEYS[3] closings  hash  <limit>|<agent>|<fault>: until when that closes it
 -- ARGV[1] field of KEYS[3] that closes it no longer
 -- ARGV[2] what the fields of the limit begin with
 -- Reply: 1 when it opens earlier than it would have.
@@ -17,7 +17,7 @@ local closed, faulted, free_turn = tonumber(known[1] or '0'), tonumber(known[2])
 local before, others = math.max(closed, faulted), 0
 local listed = redis.call('HGETALL', KEYS[3])
 for i = 1, #listed, 2 do
-  if string.sub(listed[i], 1, #ARGV[2]) == ARGV[2] and string.sub(listed[i], -1) ~= '|' then
+  if string.sub(listed[i], 1, #ARGV[2]) == ARGV[2] then
     others = math.max(others, tonumber(listed[i + 1]))
   end
 end

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import json
 import os
 import shutil
@@ -13,7 +15,9 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from http.client import HTTPResponse
 from typing import IO, Any, Final, cast
 
@@ -43,11 +47,26 @@ def call_provider(activity: Activity, ring: Ring, allowed: Collection[str]) -> A
     """
     match activity.provider:
         case PythonProvider(module, func, arguments):
-            return find_function(module, func, allowed)(**arguments)
+            gave = find_function(module, func, allowed)(**arguments)
+            return _awaited(gave) if inspect.isawaitable(gave) else gave
         case HttpProvider():
             return _request(activity, activity.provider, ring)
         case ProcessProvider():
             return _program(activity, activity.provider, ring)
+
+
+def _awaited(given: Awaitable[Any]) -> Any:  # noqa: ANN401 - whatever it gives
+    """What an ``async def`` function gives, in a loop of its own on this thread; on another where one runs already."""
+
+    async def whole() -> Any:  # noqa: ANN401 - as above
+        return await given
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(whole())
+    with ThreadPoolExecutor(1, thread_name_prefix="ares-arena-await") as pool:
+        return pool.submit(copy_context().run, asyncio.run, whole()).result()
 
 
 def _request(activity: Activity, provider: HttpProvider, ring: Ring) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -81,6 +82,17 @@ def _variables(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
     return found
 
 
+def _importable(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001
+    """Modules of the working folder can be named, as `celery -A` and `ares up` have it; last, so that none is hidden.
+
+    Never those of the file's folder: whoever wrote the file is not whoever allows a module.
+    """
+    here = str(Path.cwd())
+    if value and here not in sys.path:
+        sys.path.append(here)
+    return value
+
+
 _VARIABLES = click.option(
     "--var", "variables", multiple=True, metavar="NAME=VALUE", callback=_variables, help="A value for ${NAME}."
 )
@@ -89,7 +101,8 @@ _MODULES = click.option(
     "modules",
     multiple=True,
     metavar="MODULE",
-    help="Functions of this module may be called, too: only if you trust the file.",
+    callback=_importable,
+    help="Functions of this module may be called, too: only if you trust the file. The working folder is searched, too.",
 )
 
 

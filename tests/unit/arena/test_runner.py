@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from ares_celery.arena.loading import parse_scenario
+from ares_celery.arena.ring import at_hand
 from ares_celery.arena.runner import ScenarioRun
 from ares_celery.arena.verdict.journal import ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.errors import AgentNotFoundError, StoreUnavailableError
@@ -560,6 +562,33 @@ def test_a_function_may_raise_anything(deeds: Deeds, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(deeds, "work", exits)
     report = made(deed("a"), deed("b")).run()
     assert [one.problem for one in report.of(Phase.METHOD)] == ["SystemExit: 3"] * 2
+
+
+def test_async_functions_are_awaited_and_find_the_run(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of probes and actions, in the method and before it, also where the caller's thread has a loop; errors as well."""
+
+    async def finds(name: str, **_: object) -> str:
+        await asyncio.sleep(0)
+        with at_hand() as ring:
+            return f"{name} in {ring.manager.namespace}"
+
+    async def breaks(name: str, **_: object) -> None:
+        await asyncio.sleep(0)
+        raise KeyError(name)
+
+    monkeypatch.setattr(deeds, "work", finds)
+    told = "p in stand-in"
+    report = made(deed("a"), deed("p", "probe", tolerance=told)).run()
+    assert {name: one.output for name, one in by_name(report).items()} == {"a": "a in stand-in", "p": told}
+    assert report.status is RunStatus.COMPLETED
+    held = {"title": "h", "probes": [deed("p", "probe", tolerance=told)]}
+
+    async def within() -> ScenarioReport:
+        return made(deed("a"), **{"steady-state-hypothesis": held}).run()
+
+    assert [one.output for one in asyncio.run(within()).of(Phase.BEFORE)] == [told]
+    monkeypatch.setattr(deeds, "work", breaks)
+    assert by_name(made(deed("a")).run())["a"].problem == "KeyError: 'a'"
 
 
 def test_slow_answers_of_the_store_leave_nothing_of_a_run_out(deeds: Deeds, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,6 +74,28 @@ def test_run_refuses_a_file_with_faults_before_it_opens_anything(file: Path) -> 
     assert "3 faults" in result.stderr
     assert "pass --var agent_id" in run("arena", "run", "kill-agent").stderr
     assert run("arena", "run", "kill-agent", "--var", "agent_id").exit_code == 2
+
+
+@pytest.mark.parametrize("place", ["working folder", "folder of the file"])
+def test_own_checks_lie_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """They are found there as soon as one is allowed, and not beside a file that somebody else may have written."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    name = f"checks_in_the_{place.replace(' ', '_')}"
+    (here if place == "working folder" else there).joinpath(f"{name}.py").write_text("def fine():\n    return True\n")
+    check = activity()
+    check["provider"] = {"type": "python", "module": name, "func": "fine"}
+    (there / "s.json").write_text(json.dumps(experiment(check)))
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in {"", str(here)}])
+    before = list(sys.path)
+    assert run("arena", "validate", str(there / "s.json")).exit_code == 2
+    assert sys.path == before
+    result = run("arena", "validate", str(there / "s.json"), "--allow-module", name)
+    assert result.exit_code == (0 if place == "working folder" else 2), result.output
+    # Last, so that nothing that is installed is hidden by it.
+    assert sys.path == [*before, str(here)]
 
 
 def test_list_shows_the_ready_scenarios() -> None:

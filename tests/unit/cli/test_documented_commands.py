@@ -67,8 +67,26 @@ def test_extras_that_pages_name_are_there() -> None:
     named = {
         extra
         for page in PAGES
-        for extras in re.findall(r"ares-celery(?:-\*\.whl\))?\[([\w,]+)\]", page.read_text())
+        for extras in re.findall(r"(?:ares[-_]celery(?:-\*\.whl\))?|/path/to/checkout)\[([\w,]+)\]", page.read_text())
         for extra in extras.split(",")
     }
     assert {"arena", "flower", "llm", "testing"} <= named
     assert named <= set(metadata("ares-celery").get_all("Provides-Extra", []))
+
+
+def test_every_extra_is_told_of_where_one_installs() -> None:
+    """Whoever does not know that there is one finds only later that it is missing."""
+    page = (ROOT / "docs" / "howto" / "run-your-own-agent.md").read_text()
+    table = set(re.findall(r"(?m)^\| `(\w+)` \|", page.partition("## Install")[2].partition("\n## ")[0]))
+    assert table == set(metadata("ares-celery").get_all("Provides-Extra", []))
+    assert {"arena", "embedded", "flower", "llm", "testing"} <= set(
+        re.findall(r"`(\w+)`", (ROOT / "README.md").read_text())
+    )
+
+
+def test_what_begins_in_an_empty_environment_installs_from_what_is_there() -> None:
+    """The package is on no index: its name alone finds nothing there, as in a CI."""
+    page = (ROOT / "docs" / "howto" / "run-chaos-in-ci.md").read_text()
+    installs = [one for one in re.findall(r"pip install (.*)", page) if "testing" in one]
+    assert len(installs) == 2
+    assert not [one for one in installs if re.match(r"['\"]?ares-celery", one)]

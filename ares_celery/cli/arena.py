@@ -102,7 +102,7 @@ _MODULES = click.option(
     multiple=True,
     metavar="MODULE",
     callback=_importable,
-    help="Functions of this module may be called, too: only if you trust the file. The working folder is searched, too.",
+    help="Functions of this module may be called, too: only if you trust the file. It may lie in the working folder.",
 )
 
 

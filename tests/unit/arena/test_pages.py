@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ares_celery.arena import actions, probes
 from ares_celery.arena.shapes import AresExtension, ExtrasShape, PolicyShape
@@ -44,6 +45,19 @@ def test_fields_of_the_extension_are_those_of_the_file(number: int) -> None:
     shape = (PolicyShape, ExtrasShape)[number]
     assert named_first(tables[number]) - {"config"} == set(shape.model_fields)
     assert {"config", "activities", "agents"} <= set(AresExtension.model_fields)
+
+
+def test_chaos_toolkit_takes_every_experiment_of_a_page() -> None:
+    """It demands a description, which we do not."""
+    blocks = [
+        block
+        for page in HOWTO.glob("*.md")
+        for block in re.findall(r"(?ms)^title: .*?(?=^```|^\"\"\")", page.read_text())
+    ]
+    assert len(blocks) >= 3
+    for block in blocks:
+        found = yaml.safe_load(block)
+        assert set(found) >= {"title", "description", "method"}, found["title"]
 
 
 def test_the_page_on_verdicts_knows_every_field_and_ending() -> None:

@@ -103,7 +103,7 @@ class Performer:
 
     def set_right(self, rollbacks: Sequence[Activity] = ()) -> Iterator[ActivityReport]:
         """Undoes what actions did, newest first; then rolls back. Nothing keeps the next one from being tried."""
-        ring = Ring(self.ring.manager, self.ring.clock)
+        ring = Ring(self.ring.manager, self.ring.clock, actor=self.ring.actor)
         for undo in reversed(self.ring.undone):
             yield self._roll_back(undo.name, partial(self._undo, undo), ring)
         for activity in rollbacks:

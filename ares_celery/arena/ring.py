@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import StoreUnavailableError
 from ares_celery.model.agent import AgentInfo, AgentState
+from ares_celery.runtime.callers import asking_as
 
 if TYPE_CHECKING:
     from ares_celery.manager import CoreManager
@@ -47,6 +48,7 @@ class Ring:
         stop: Set when the run is to end.
         undone: What was done by actions and ends with the run.
         killed: Agents whose process was killed, each with the incarnation that died with it.
+        actor: On whose behalf actions act; empty: the user of this process.
     """
 
     manager: CoreManager
@@ -54,6 +56,7 @@ class Ring:
     stop: threading.Event = field(default_factory=threading.Event)
     undone: list[Undo] = field(default_factory=list[Undo])
     killed: dict[str, int] = field(default_factory=dict[str, int])
+    actor: str = ""
 
     def pause(self, seconds: float) -> bool:
         """Waits; True when the run is to end before that."""
@@ -101,7 +104,8 @@ def entered(ring: Ring) -> Generator[Ring]:
     """Lets whatever is called inside find the ring; threads find it with a copy of the context."""
     token = _current.set(ring)
     try:
-        yield ring
+        with asking_as(ring.actor):
+            yield ring
     finally:
         _current.reset(token)
 

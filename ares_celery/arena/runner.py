@@ -28,6 +28,7 @@ class ScenarioRun:
         scenario: Scenario,
         *,
         allow_modules: Collection[str] = (),
+        actor: str = "",
         clock: Clock | None = None,
         listener: Listener | None = None,
     ) -> None:
@@ -37,6 +38,7 @@ class ScenarioRun:
             manager: Of the namespace; only public methods of it are called.
             scenario: What to do.
             allow_modules: More modules that python providers may call.
+            actor: Who runs it, for events and audit; default user@host.
             clock: Injected in tests.
             listener: Hears of each activity that has ended, on the thread that did it.
         """
@@ -44,7 +46,7 @@ class ScenarioRun:
         self._scenario = scenario
         self._allowed = tuple(allow_modules)
         self._listener = listener
-        self._ring = Ring(manager, clock or SystemClock())
+        self._ring = Ring(manager, clock or SystemClock(), actor=actor)
         self._method: Method | None = None
         self._why = ""
         self._reports: list[ActivityReport] = []

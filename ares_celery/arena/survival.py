@@ -185,7 +185,7 @@ class SurvivalRun:
         self._why_said = (reason, actor)
         #: Id of this run.
         self.id: str = uuid.uuid4().hex
-        self._ring = Ring(manager, clock or SystemClock())
+        self._ring = Ring(manager, clock or SystemClock(), actor=actor)
         self._listener = listener
         self._why = ""
         self._reports: list[ActivityReport] = []

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import getpass
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +17,16 @@ from ares_celery.model.arguments import LONGEST_SHOWN, as_shown, check_choice, c
 from ares_celery.model.command import Command
 from ares_celery.runtime.commits import Applied, Committer
 
-__all__ = ["apply_asked", "as_shown", "check_choice", "check_flags", "check_texts", "check_timeout", "me"]
+__all__ = [
+    "apply_asked",
+    "as_shown",
+    "asking_as",
+    "check_choice",
+    "check_flags",
+    "check_texts",
+    "check_timeout",
+    "me",
+]
 
 #: A lost reply is asked for again under the same op id, for so long.
 _PATIENCE: Final = timedelta(seconds=5)
@@ -22,9 +34,33 @@ _PATIENCE: Final = timedelta(seconds=5)
 _LONGEST_OP: Final = 400
 
 
-@functools.cache
+#: On whose behalf something is done by code that names nobody.
+_behalf: Final[ContextVar[str]] = ContextVar("ares_actor", default="")
+
+
+@contextmanager
+def asking_as(actor: str) -> Generator[None]:
+    """Makes ``actor`` the default within: whoever had it done, not the user of this process. Empty: that one."""
+    token = _behalf.set(actor)
+    try:
+        yield
+    finally:
+        _behalf.reset(token)
+
+
 def me() -> str:
-    """The default of ``actor``: user@host."""
+    """The default of ``actor``: whom :func:`asking_as` names, else user@host.
+
+    Example:
+        >>> with asking_as("anna"):
+        ...     me()
+        'anna'
+    """
+    return _behalf.get() or _user()
+
+
+@functools.cache
+def _user() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

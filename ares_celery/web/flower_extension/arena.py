@@ -136,7 +136,7 @@ async def run_scenario(asked: Asked) -> Any:  # noqa: ANN401 - JSON
         raise InvalidSettingError(field="wait", value=as_shown(wait), problem="it is true or false")
     scenario = await _in_thread(asked, lambda: _scenario_of(asked))
     await asked.desk.demand_chaos("a scenario")
-    going = ScenarioRun(asked.desk.blocking, scenario)
+    going = ScenarioRun(asked.desk.blocking, scenario, actor=asked.actor)
     run = asked.desk.runs.start("scenario", going, title=scenario.title, actor=asked.actor, agents=scenario.agents)
     if wait:
         asked.gone.append(lambda: going.stop("whoever waited for it has gone"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ares_celery.runtime.callers import me
 from ares_celery.web.flower_extension import stream
 from tests.contract.web.flower_site import PREFIX, FlowerSite
 from tests.hosting import Runtime
@@ -240,6 +241,21 @@ def test_runs_are_bounded_and_old_ones_are_forgotten(site: FlowerSite) -> None:
         site.post("/arena/scenario/run", {"scenario": scenario(slow(delay="0"))})
     assert len(site.get("/arena/history").json["runs"]) <= 21
     assert site.get(f"/arena/run/{begun[0].json['id']}").status == 404
+
+
+def test_who_logged_in_did_what_a_run_did(site: FlowerSite, runtime: Runtime) -> None:
+    """Faults of scenarios and survival runs, and what sets them right: in the history, and in the agent's events."""
+    site.post("/arena/scenario/run", {"scenario": scenario(slow())})
+    site.post("/arena/survival", {"seed": 7, "duration": 0.3, "interval": 0.1, "faults": ["slow_agent", "pause_agent"]})
+    wait_until(lambda: site.get("/arena/survival/status").json["survival"] is None, "the survival run to end")
+    told = [(one["operation"], one["actor"]) for one in site.get("/arena/history").json["history"]]
+    assert {name for name, _ in told} >= {"slow_agent", "heal"}
+    assert {actor for _, actor in told} == {"operator (flower)"}
+    for kind in ("fault.injected", "fault.healed"):
+        assert {event.payload["actor"] for event in runtime.events("one", kind)} == {"operator (flower)"}
+    # Nothing of it stays behind for whoever asks next.
+    runtime.manager.slow_agent("one", 1)
+    assert runtime.events("one", "fault.injected")[-1].payload["actor"] == me()
 
 
 # -- what came of it ---------------------------------------------------------------------------------------------------

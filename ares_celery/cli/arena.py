@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from typing_extensions import override
 
 from ares_celery.cli.apps import Session, pass_session
+from ares_celery.cli.arena_compare import compare
 from ares_celery.cli.exit_codes import ExitCode
 from ares_celery.cli.options import why_options
 from ares_celery.cli.output import clean, output_option, print_facts, print_json, print_table, say
@@ -295,53 +295,7 @@ def link(*, to: str, port: int, control_port: int, output: str) -> None:
         raise click.UsageError(f"it cannot listen there: {error}") from error
 
 
-class _ListsOfFiles(click.Command):
-    """Takes all files that follow an option, as a shell makes them of a pattern: ``--before old-*.json``."""
-
-    @override
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        told: list[str] = []
-        option = ""
-        for word in args:
-            if word.startswith("-"):
-                option = word if word in {"--before", "--after"} else ""
-            elif option and told[-1] != option:
-                told.append(option)
-            told.append(word)
-        return super().parse_args(ctx, told)
-
-
-@arena.command(cls=_ListsOfFiles)
-@click.option("--before", "before", multiple=True, required=True, metavar="FILE…", help="Reports of the old version.")
-@click.option("--after", "after", multiple=True, required=True, metavar="FILE…", help="Reports of the new version.")
-@click.option("--metric", "metrics", multiple=True, help="mttr, availability, consistency, score; default: all.")
-@click.option("--alpha", type=float, default=0.05, show_default=True, help="Below it a difference is not chance.")
-@output_option
-def compare(
-    *, before: tuple[str, ...], after: tuple[str, ...], metrics: tuple[str, ...], alpha: float, output: str
-) -> None:
-    """Compare reports (--report) of runs with two versions of an agent; exit code 1 when something got worse.
-
-    Exit code 5 when these are so few that no difference could show: it takes four of each, unless --alpha is above.
-    """
-    from ares_celery.arena.verdict.compare import METRICS
-    from ares_celery.arena.verdict.compare import compare as compared
-
-    old, new = [_read_report(file) for file in before], [_read_report(file) for file in after]
-    found = compared(old, new, metrics=metrics or tuple(METRICS), alpha=alpha)
-    if output == "json":
-        print_json([one.to_json() for one in found])
-    else:
-        print_table(
-            ("METRIC", "RUNS", "BEFORE", "AFTER", "P", "RESULT"),
-            (
-                (one.metric, f"{one.before}, {one.after}", one.median_before, one.median_after, one.p_value, one.result)
-                for one in found
-            ),
-        )
-    if any(one.result == "worse" for one in found):
-        raise click.exceptions.Exit(ExitCode.FAILED)
-
+arena.add_command(compare)
 
 # -- inside -----------------------------------------------------------------------------------------------------------
 
@@ -400,18 +354,6 @@ def _tell(report: ActivityReport) -> None:
     name = report.label or report.name
     problem = f": {clean(report.problem)}" if report.problem else ""
     say(f"{report.phase.value:<8}  {report.outcome.value:<9}  {report.duration:7.3f} s  {clean(name)}{problem}")
-
-
-def _read_report(file: str) -> dict[str, Any]:
-    import json
-
-    try:
-        found: Any = json.loads(Path(file).read_bytes())
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"{file} is no report: {error}") from error
-    if not isinstance(found, dict) or "verdict" not in found:
-        raise click.UsageError(f"{file} is no report of `ares arena run` or `ares arena survival`")
-    return cast("dict[str, Any]", found)
 
 
 def _finish(  # noqa: PLR0913 - one parameter for each form of a report

@@ -115,7 +115,13 @@ def _intent(one: StepIntent) -> dict[str, object]:
 
 @click.command()
 @_ID
-@click.option("--from", "from_version", type=click.IntRange(min=0), default=0, help="First version, inclusive.")
+@click.option(
+    "--from",
+    "from_version",
+    type=click.IntRange(min=0),
+    default=0,
+    help="First version, inclusive; shows what follows it.",
+)
 @click.option("--to", "to_version", type=click.IntRange(min=0), default=0, help="Last version, inclusive.")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most so many; 0 = all."
@@ -135,7 +141,10 @@ def events(  # noqa: PLR0913 - one parameter an option
     follow: bool,
     output: str,
 ) -> None:
-    """Show the event stream of agent ID, or @plugin:NAME. With --follow, -o json prints one line an event."""
+    """Show the last events of agent ID, or of @plugin:NAME, in their order; with --from those that begin there.
+
+    What is left out is said on stderr. With --follow, -o json prints one line an event.
+    """
     from ares_celery.model.event import ReadOptions
 
     if follow:
@@ -146,11 +155,20 @@ def events(  # noqa: PLR0913 - one parameter an option
         show = print_json if output == "json" else _print_event
         follow_events(session, _stream(agent_id), last=limit, show=show)
         return
-    direction: Any = "descending" if newest else "ascending"
-    options = ReadOptions(from_version=from_version, to_version=to_version, limit=limit, direction=direction)
-    found = session.manager.events.read(_stream(agent_id), options)
+    ends_late = newest or not from_version
+    direction: Any = "descending" if ends_late else "ascending"
+    # One more shows whether there are more.
+    wanted = limit + 1 if limit else 0
+    options = ReadOptions(from_version=from_version, to_version=to_version, limit=wanted, direction=direction)
+    read = session.manager.events.read(_stream(agent_id), options)
+    found = list(read[:limit] if limit else read)
     if not found:
         check_stream_exists(session, agent_id)
+    if len(read) > len(found):
+        last = int(found[-1].version)
+        say(f"… older ones: --to {last - 1}; all: -n 0" if ends_late else f"… more: --from {last + 1}; all: -n 0")
+    if ends_late and not newest:
+        found.reverse()
     if output == "json":
         print_json(found)
     else:

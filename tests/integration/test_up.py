@@ -92,7 +92,7 @@ def test_a_second_terminal_starts_an_agent_and_talks_to_it(terminal: Terminal) -
     assert terminal.json("agents", "ask", "first-1", "{}")["total"] >= 0
     assert terminal.json("agents", "show", "first-1")["state"] == "running"
     assert "first-1" in [agent["id"] for agent in terminal.json("agents", "ls")]
-    assert terminal.json("agents", "events", "first-1", "-n", "2")[1]["payload"] == {"by": 1}
+    assert terminal.json("agents", "events", "first-1", "--from", "1", "-n", "2")[1]["payload"] == {"by": 1}
     assert terminal.json("runtime", "status")["state"] == "running"
     # By name, as one that another test has killed is listed for a while.
     workers = set(terminal.json("supervisor", "status")["processes"].values())

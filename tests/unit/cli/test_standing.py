@@ -18,7 +18,7 @@ from ares_celery.clock import instant_from
 from ares_celery.config import RuntimeConfig
 from ares_celery.ids import Epoch, Version
 from ares_celery.model.agent import AgentInfo, AgentState, Desired
-from ares_celery.model.event import Event, EventType
+from ares_celery.model.event import Event, EventType, ReadOptions
 from ares_celery.model.snapshot import Snapshot
 from ares_celery.model.stats import RuntimeStats
 from ares_celery.store.base import DamagedSnapshot
@@ -217,6 +217,44 @@ def test_a_failover_s_whole_payload_fits_into_the_table(monkeypatch: pytest.Monk
 
     assert '"delay_ms": 2000}' in shown
     assert "agent_id" not in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "shown", "said"),
+    [
+        ((), range(4, 54), "… older ones: --to 3; all: -n 0"),
+        (("-n", "2"), [52, 53], "… older ones: --to 51; all: -n 0"),
+        (("--newest", "-n", "2"), [53, 52], "… older ones: --to 51; all: -n 0"),
+        (("--to", "51", "-n", "2"), [50, 51], "… older ones: --to 49; all: -n 0"),
+        (("--from", "4", "-n", "2"), [4, 5], "… more: --from 6; all: -n 0"),
+        (("--from", "4"), range(4, 54), ""),
+        (("--from", "52", "--newest"), [53, 52], ""),
+        (("--to", "3"), [1, 2, 3], ""),
+        (("-n", "0"), range(1, 54), ""),
+        (("-n", "53"), range(1, 54), ""),
+    ],
+)
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_the_last_events_are_shown_in_order_and_what_is_left_out_is_said(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], shown: Any, said: str, output: str
+) -> None:
+    """What happened just now is what one looks for; a cut that nobody tells of looks like nothing happened."""
+    stream = [Event(f"e{one}", "a", Version(one), "tick", {}, NOW) for one in range(1, 54)]
+
+    def read(_: str, asked: ReadOptions) -> list[Event]:
+        found = [one for one in stream if one.version >= asked.from_version]
+        found = [one for one in found if not asked.to_version or one.version <= asked.to_version]
+        found = found if asked.direction == "ascending" else found[::-1]
+        return found[: asked.limit] if asked.limit else found
+
+    monkeypatch.setattr(Session, "manager", SimpleNamespace(events=SimpleNamespace(read=read)))
+    done = run("agents", "events", "a", *options, "-o", output)
+    if output == "json":
+        versions = [one["version"] for one in json.loads(done.stdout)]
+    else:
+        versions = [int(line.split()[0]) for line in done.stdout.splitlines()[1:]]
+    assert versions == list(shown)
+    assert done.stderr.strip() == said
 
 
 def test_snapshots_show_their_state_when_it_is_asked_for(store: SimpleNamespace) -> None:

@@ -22,6 +22,11 @@ _ROW: Final = 22
 _MOST_ROWS: Final = 60
 #: Agents that are named of one action.
 _MOST_NAMED: Final = 5
+#: What the picture and the availability do not show.
+_UP: Final = (
+    "Up: an incarnation runs, by the events of the agent. Whether it gets anything done is not looked at: an agent that "
+    "waits for its store, its model or a tool is up."
+)
 _COLOURS: Final = {"up": "#2e7d32", "down": "#c62828", "out": "#cfd8dc"}
 _STYLE: Final = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:68rem;padding:0 1rem;color:#222;background:#fff}
@@ -121,6 +126,7 @@ def _timeline(report: ScenarioReport, verdict: Verdict) -> Iterator[str]:
         anchor = "start" if part == 0 else "end" if part == 4 else "middle"  # noqa: PLR2004 - first and last
         yield f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{part / 4 * whole:.1f} s</text>'
     yield "</svg><p>Green: up. Red: down. Grey: at rest on purpose. Dashed: an action.</p>"
+    yield f"<p>{_UP}</p>"
 
 
 def _rows(lived: Sequence[Span]) -> dict[str, list[Span]]:

@@ -371,6 +371,7 @@ def test_the_page_is_one_file_that_loads_and_runs_nothing() -> None:
     assert "&lt;script&gt;alert(1)" in text
     assert "2.000 s" in text
     assert page(report()).count("<h1>") == 1
+    assert "an agent that waits for its store, its model or a tool is up" in text
 
 
 def test_the_picture_is_well_formed_and_says_when_who_was_down() -> None:

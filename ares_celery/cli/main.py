@@ -21,7 +21,7 @@ from ares_celery.cli.output import clean, say
 from ares_celery.cli.runtime import runtime
 from ares_celery.cli.supervisor import supervisor
 from ares_celery.cli.up import up
-from ares_celery.cli.version import version
+from ares_celery.cli.version import show_version, version
 from ares_celery.cli.words import in_cli_words
 from ares_celery.errors import AresError
 
@@ -43,6 +43,14 @@ class _ErrorsAsExitCodes(click.Group):
 @click.group(cls=_ErrorsAsExitCodes, name="ares", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "-A", "--app", "app", metavar="APP", help="The Celery app; default ARES_APP, then workers.app, then ours."
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and exit.",
 )
 @click.pass_context
 def cli(ctx: click.Context, app: str | None) -> None:

@@ -41,13 +41,16 @@ def all_ready(store: Store, children: Children, names: Sequence[str]) -> bool:
 def path_export(environ: Mapping[str, str] | None = None, python: str = sys.executable) -> str | None:
     """The line that puts this installation's commands on PATH; None when a fresh terminal finds them anyway.
 
-    An activated environment counts as not found: a second terminal has not activated it.
+    An activated environment counts as not found, as a second terminal has not activated it; so does what our own lines
+    have put in front when they were pasted into this one.
     """
     source = os.environ if environ is None else environ
     folder = Path(python).parent
     commands = [name for name in _COMMANDS if (folder / name).is_file()]
     active = source.get("VIRTUAL_ENV")
     entries = [entry for entry in source.get("PATH", "").split(os.pathsep) if entry]
+    if "ARES_APP" in source and entries[:1] == [str(folder)]:
+        entries = [entry for entry in entries if entry != str(folder)]
     fresh = os.pathsep.join(entry for entry in entries if not active or Path(entry) != Path(active) / "bin")
     if all(_is_found(name, folder, fresh) for name in commands):
         return None

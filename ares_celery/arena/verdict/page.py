@@ -24,8 +24,8 @@ _MOST_ROWS: Final = 60
 _MOST_NAMED: Final = 5
 #: What the picture and the availability do not show.
 _UP: Final = (
-    "Up: an incarnation runs, by the events of the agent. Whether it gets anything done is not looked at: an agent that "
-    "waits for its store, its model or a tool is up."
+    "Up: an incarnation runs, by the events of the agent. Whether it gets anything done is not looked at: an agent "
+    "that waits for its store, its model or a tool is up."
 )
 _COLOURS: Final = {"up": "#2e7d32", "down": "#c62828", "out": "#cfd8dc"}
 _STYLE: Final = """

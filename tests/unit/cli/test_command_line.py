@@ -82,6 +82,37 @@ def test_version_names_what_it_stands_on() -> None:
     shown = json.loads(run("version", "-o", "json").stdout)
 
     assert {"celery", "redis", "python"} <= set(shown)
+    assert run("--version").stdout == f"ares-celery {shown['ares-celery']}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "is_said"),
+    [
+        ((), {}, True),
+        (("--port=5555",), {}, True),
+        (("--basic-auth=anna:secret",), {}, False),
+        (("--basic_auth=anna:secret",), {}, False),
+        ((), {"FLOWER_BASIC_AUTH": "anna:secret"}, False),
+    ],
+)
+def test_flower_says_when_nobody_may_use_the_routes(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], environ: dict[str, str], *, is_said: bool
+) -> None:
+    """Before it serves; a login is told neither here nor there."""
+    served: list[list[str]] = []
+
+    def serve(args: list[str], **_: object) -> None:
+        served.append(args)
+
+    monkeypatch.delenv("FLOWER_BASIC_AUTH", raising=False)
+    monkeypatch.setattr("ares_celery.cli.flower.demand_flower", lambda _: None)
+    monkeypatch.setattr("celery.bin.celery.celery.main", serve)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    done = run("flower", *options)
+    assert (done.exit_code, len(served)) == (0, 1)
+    assert ("FLOWER_BASIC_AUTH=NAME:PASSWORD" in done.stderr) is is_said
+    assert "secret" not in done.output
 
 
 # -- which app ---------------------------------------------------------------------------------------------------------

@@ -57,6 +57,14 @@ def test_an_environment_that_is_active_in_this_terminal_is_not_in_the_next_one(i
     assert path_export(environ, str(installation / "python")) is not None
 
 
+def test_lines_that_were_pasted_into_this_terminal_are_not_in_the_next_one(installation: Path) -> None:
+    """They put the folder in front, together with ARES_APP; one that is there for good stands further behind."""
+    pasted = {"PATH": f"{installation}:/usr/bin", "ARES_APP": "workers.app"}
+    assert path_export(pasted, str(installation / "python")) == f'export PATH="{installation}:$PATH"'
+    for_good = {**pasted, "PATH": f"/usr/bin:{installation}"}
+    assert path_export(for_good, str(installation / "python")) is None
+
+
 def test_the_sample_agent_is_what_is_tried_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     """Whole commands, nothing to fill in, and no comments that a shell might take for arguments."""
     say_what_to_try({"alpha": EASY, "counter": EASY}, 4711)

@@ -105,7 +105,7 @@ def test_flower_says_when_nobody_may_use_the_routes(
         served.append(args)
 
     monkeypatch.delenv("FLOWER_BASIC_AUTH", raising=False)
-    monkeypatch.setattr("ares_celery.cli.flower.demand_flower", lambda _: None)
+    monkeypatch.setattr("ares_celery.cli.flower.demand_flower", str)
     monkeypatch.setattr("celery.bin.celery.celery.main", serve)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

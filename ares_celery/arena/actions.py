@@ -27,6 +27,7 @@ from ares_celery.errors import (
     ActivityFailedError,
     AgentNotFoundError,
     ChaosDisabledError,
+    FaultNotFoundError,
     OperationNotSupportedError,
 )
 from ares_celery.model.agent import AgentInfo, AgentState
@@ -315,7 +316,7 @@ def _end_of_one(method: str, agent_id: str, wait: Span | None, **said: Any) -> M
 
 def _heal_if_active(ring: Ring, fault: Fault) -> None:
     # One that ended by itself is no error; nor is an agent that was deleted meanwhile.
-    with contextlib.suppress(AgentNotFoundError):
+    with contextlib.suppress(AgentNotFoundError, FaultNotFoundError):
         ring.manager.heal(fault.agent_id, fault.id, reason="the run is over")
 
 

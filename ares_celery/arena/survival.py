@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ares_celery.arena.performing import Listener, Performer
@@ -25,6 +26,7 @@ from ares_celery.errors import AgentNotFoundError, AresError, InvalidSettingErro
 from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import format_duration, parse_duration
 from ares_celery.model.fault import LLM_ERRORS
+from ares_celery.model.fault_names import fault_action
 
 if TYPE_CHECKING:
     from ares_celery.manager import CoreManager
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_DURATION",
     "DEFAULT_INTERVAL",
+    "DRAWN_FAULTS",
     "SURVIVAL_FAULTS",
     "PlannedFault",
     "SurvivalRun",
+    "check_survival_faults",
     "plan_survival",
     "survival_options",
 ]
@@ -78,6 +82,13 @@ SURVIVAL_FAULTS: Final[Mapping[str, Arguments]] = {
 }
 
 
+#: What is drawn where nobody says. A call of a tool that is cut off may have had its effect, so its agent may be parked
+#: until a person has settled that: it does not come back, and the fleet is not to blame.
+DRAWN_FAULTS: Final = tuple(one for one in SURVIVAL_FAULTS if one != "tool_timeout")
+#: Actions that take the seed of a fault.
+_SEEDED: Final = frozenset({"slow_agent", "tool_timeout", "corrupt_memory", "disconnect_mcp", "inject_llm_failure"})
+
+
 def _one_of(chance: random.Random, values: Sequence[str]) -> str:
     # Of random() alone it is promised that a seed gives the same numbers in every version of Python.
     return values[int(chance.random() * len(values))]
@@ -106,7 +117,7 @@ def plan_survival(
     *,
     duration: timedelta = DEFAULT_DURATION,
     interval: timedelta = DEFAULT_INTERVAL,
-    faults: Sequence[str] = tuple(SURVIVAL_FAULTS),
+    faults: Sequence[str] = DRAWN_FAULTS,
 ) -> tuple[PlannedFault, ...]:
     """Draws the faults of a survival run: the same seed and agents, the same faults and targets.
 
@@ -115,7 +126,7 @@ def plan_survival(
         agents: Ids; their order does not matter.
         duration: Of the run.
         interval: Between two faults.
-        faults: Which may be drawn.
+        faults: Which may be drawn, by any of their names.
 
     Example:
         >>> plan = plan_survival(7, ["a", "b"], duration=timedelta(minutes=1))
@@ -123,12 +134,33 @@ def plan_survival(
         (6, True)
     """
     chance, targets = random.Random(seed), sorted(set(agents))  # noqa: S311 - drawn again on purpose
+    faults = check_survival_faults(faults)
     lasts = format_duration(min(_LASTS, interval / 2))
     plan: list[PlannedFault] = []
     while targets and interval * len(plan) < duration:
         fault, target = _one_of(chance, faults), _one_of(chance, targets)
-        plan.append(PlannedFault(interval * len(plan), fault, target, SURVIVAL_FAULTS[fault](chance, lasts)))
+        arguments = SURVIVAL_FAULTS[fault](chance, lasts)
+        if fault in _SEEDED:
+            arguments["seed"] = int.from_bytes(sha256(f"{seed}:{len(plan)}".encode()).digest()[:4]) // 2
+        plan.append(PlannedFault(interval * len(plan), fault, target, arguments))
     return tuple(plan)
+
+
+def check_survival_faults(faults: Sequence[str]) -> tuple[str, ...]:
+    """The actions that words mean, by any of their names.
+
+    Raises:
+        InvalidSettingError: One means none, or there are none.
+
+    Example:
+        >>> check_survival_faults(["kill", "mcp-disconnect"])
+        ('kill_agent', 'disconnect_mcp')
+    """
+    unknown = [one for one in faults if not fault_action(one)]
+    if unknown or not faults:
+        problem = f"name some of {', '.join(SURVIVAL_FAULTS)}"
+        raise InvalidSettingError(field="faults", value=", ".join(map(str, unknown)), problem=problem)
+    return tuple(fault_action(one) for one in faults)
 
 
 class SurvivalRun:
@@ -142,7 +174,7 @@ class SurvivalRun:
         duration: timedelta | float | str = DEFAULT_DURATION,
         interval: timedelta | float | str = DEFAULT_INTERVAL,
         agents: Sequence[str] = (),
-        faults: Sequence[str] = tuple(SURVIVAL_FAULTS),
+        faults: Sequence[str] = DRAWN_FAULTS,
         force: bool = False,
         settle: timedelta | float | str = _SETTLE,
         reason: str = "",
@@ -158,7 +190,8 @@ class SurvivalRun:
             duration: How long faults come.
             interval: Between two of them.
             agents: Whom they may hit; empty: the agents that run at the beginning.
-            faults: Which may come; names of actions.
+            faults: Which may come, by any of their names; all but ``tool_timeout`` unless somebody says. That one
+                may park an agent until a person settles what the tool has done.
             force: kill_agent may take along the other agents of a process.
             settle: How long agents may take to come back afterwards.
             reason: Kept in the audit stream.
@@ -177,11 +210,7 @@ class SurvivalRun:
         if self._duration / self._interval > _MOST_FAULTS:
             problem = f"within {format_duration(self._duration)} that is more than {_MOST_FAULTS} faults"
             raise InvalidSettingError(field="interval", value=str(interval), problem=problem)
-        unknown = [one for one in faults if one not in SURVIVAL_FAULTS]
-        if unknown or not faults:
-            problem = f"name some of {', '.join(SURVIVAL_FAULTS)}"
-            raise InvalidSettingError(field="faults", value=", ".join(unknown), problem=problem)
-        self._agents, self._faults, self._force = tuple(agents), tuple(faults), force
+        self._agents, self._faults, self._force = tuple(agents), check_survival_faults(faults), force
         self._why_said = (reason, actor)
         #: Id of this run.
         self.id: str = uuid.uuid4().hex

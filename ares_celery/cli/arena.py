@@ -210,7 +210,7 @@ def _shown(variables: Mapping[str, Any]) -> str:
 @click.option("--duration", "--for", "duration", metavar="TIME", help="How long faults come.  [default: 30m]")
 @click.option("--interval", "--every", "interval", metavar="TIME", help="Between two faults.  [default: 10s]")
 @click.option("--agent", "agents", multiple=True, metavar="ID", help="Only these; default: all that run.")
-@click.option("--fault", "faults", multiple=True, metavar="ACTION", help="Only these; default: all.")
+@click.option("--fault", "faults", multiple=True, metavar="ACTION", help="Only these; default: all but tool-timeout.")
 @click.option("--force", is_flag=True, help="A kill may take along the other agents of a process.")
 @click.option("--settle", metavar="TIME", help="How long agents may take to come back afterwards.  [default: 60s]")
 @_report_options

@@ -211,7 +211,7 @@ def llm_failure(session: Session, /, *, agent_id: str, error_type: str, output: 
 
 @chaos.command()
 @_ANY_ID
-@click.option("--fault", help="Only this one: its id, or a kind such as slow or partition; default all.")
+@click.option("--fault", help="Only this one: its id, or a kind, such as slow or disconnect-mcp; default all.")
 @why_options
 @output_option
 @pass_session

@@ -44,7 +44,7 @@ from ares_celery.errors.executions import (
     UnreadableCheckpointError,
 )
 from ares_celery.errors.family import ChildLimitError
-from ares_celery.errors.faults import FaultLimitError, MemoryCorruptedError, WorkerNotFoundError
+from ares_celery.errors.faults import FaultLimitError, FaultNotFoundError, MemoryCorruptedError, WorkerNotFoundError
 from ares_celery.errors.forks import AgentForkingError, ForkVersionError
 from ares_celery.errors.messages import (
     MailboxFullError,
@@ -139,6 +139,7 @@ __all__ = [
     "ExecutionNotFoundError",
     "ExecutionStateError",
     "FaultLimitError",
+    "FaultNotFoundError",
     "FencedError",
     "FencedSignal",
     "ForkVersionError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ares_celery.errors.base import AresError, NotFoundError
 
-__all__ = ["FaultLimitError", "MemoryCorruptedError", "WorkerNotFoundError"]
+__all__ = ["FaultLimitError", "FaultNotFoundError", "MemoryCorruptedError", "WorkerNotFoundError"]
 
 
 class FaultLimitError(AresError):
@@ -12,6 +12,16 @@ class FaultLimitError(AresError):
 
     code = "fault_limit"
     template = "agent {agent_id!r} has {limit} active faults, the most it may; `ares chaos heal {agent_id}` ends them"
+
+
+class FaultNotFoundError(NotFoundError):
+    """What shall be healed is neither a kind of fault nor the id of one that is active; nothing was healed."""
+
+    code = "fault_not_found"
+    template = (
+        "no active fault has the id {fault!r}, and no kind is called so; "
+        "kinds are {kinds}, and `ares chaos ls` shows ids"
+    )
 
 
 class MemoryCorruptedError(AresError):

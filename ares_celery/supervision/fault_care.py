@@ -7,9 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeVar
 
-from ares_celery.errors import AgentNotFoundError, InvalidSettingError, StoreUnavailableError
+from ares_celery.errors import AgentNotFoundError, FaultNotFoundError, InvalidSettingError, StoreUnavailableError
 from ares_celery.ids import AgentId, check_agent_id
+from ares_celery.model.arguments import as_shown
 from ares_celery.model.fault import Fault, FaultKind, check_fault_duration
+from ares_celery.model.fault_names import fault_kind
 from ares_celery.model.limits import ClosedLimit
 from ares_celery.runtime.callers import check_texts, me
 from ares_celery.runtime.queries import AgentQueries
@@ -18,6 +20,7 @@ from ares_celery.store.faults import ChaosState
 __all__ = ["FaultCare", "Seconds"]
 
 T = TypeVar("T")
+_CLOSE_NOTHING: Final = frozenset(FaultKind) - {FaultKind.LLM}
 #: A duration: seconds as a number, a timedelta, or text such as ``1m30s``.
 Seconds = timedelta | float | str
 #: How long a lost reply is asked for again under the same op id, and seconds between two tries.
@@ -43,7 +46,8 @@ class FaultCare(AgentQueries):
 
         Args:
             agent_id: Whose; None = of all agents.
-            fault: A kind, or the id of one; None = all.
+            fault: A kind, by any of its names (``mcp``, ``disconnect-mcp``, ``mcp_disconnect``), or the id of an active
+                one; None = all.
             reason: Kept in the events and in the audit stream.
             actor: Who asks; default user@host.
             op: Operation id; default a fresh one.
@@ -53,6 +57,7 @@ class FaultCare(AgentQueries):
 
         Raises:
             AgentNotFoundError: The agent that is named does not exist.
+            FaultNotFoundError: ``fault`` is no kind, and no active fault has that id.
 
         Example:
             ``manager.heal("counter-1", "slow")``
@@ -60,17 +65,22 @@ class FaultCare(AgentQueries):
         checked = None if agent_id is None else check_agent_id(agent_id)
         check_texts(reason=reason, actor=actor, op=op, **({} if fault is None else {"fault": fault}))
         store, asked = self._ports.store, op or uuid.uuid4().hex
+        wanted = fault_kind(fault) or fault
+        closers = set[AgentId]()
         # Of whom the answer is lost is asked again, although nothing of him is active any more.
         healed: dict[AgentId, tuple[Fault, ...] | None] = {} if checked is None else {checked: None}
 
         def heal_all() -> None:
+            if wanted not in _CLOSE_NOTHING:
+                # Also of those that have ended by their count, and are no longer listed.
+                closing = [one for one in store.closed_limits() if one.fault and agent_id in (None, one.agent_id)]
+                closers.update(AgentId(one.agent_id) for one in closing if wanted in (None, FaultKind.LLM, one.fault))
             if checked is None:
-                closers = {AgentId(one.agent_id) for one in store.closed_limits() if one.agent_id}
                 disturbed = {one for one in store.disturbed() if store.faults(one)}
                 healed.update((one, None) for one in disturbed | closers if one not in healed)
             for one in [agent for agent, found in healed.items() if found is None]:
                 try:
-                    healed[one] = store.heal(one, fault=fault, op=asked, reason=reason, actor=actor or me())
+                    healed[one] = store.heal(one, fault=wanted, op=asked, reason=reason, actor=actor or me())
                 except AgentNotFoundError:
                     # Deleted meanwhile, and its faults with it; nobody has named it.
                     if checked is not None:
@@ -78,7 +88,10 @@ class FaultCare(AgentQueries):
                     healed[one] = ()
 
         self._patiently(heal_all)
-        return tuple(fault for _, found in sorted(healed.items()) for fault in found or ())
+        ended = tuple(one for _, found in sorted(healed.items()) for one in found or ())
+        if isinstance(wanted, str) and not isinstance(wanted, FaultKind) and not ended and not closers:
+            raise FaultNotFoundError(fault=as_shown(wanted), kinds=", ".join(FaultKind))
+        return ended
 
     def closed_limits(self) -> tuple[ClosedLimit, ...]:
         """The limits of :meth:`ctx.limit <ares_celery.AgentContext.limit>` that let nobody through now, by name.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ares_celery.arena.loading import load_scenario, parse_scenario
 from ares_celery.arena.runner import ScenarioRun
-from ares_celery.arena.survival import SURVIVAL_FAULTS, SurvivalRun
+from ares_celery.arena.survival import DRAWN_FAULTS, SurvivalRun
 from ares_celery.arena.verdict.files import write_report
 from ares_celery.arena.verdict.journal import ScenarioReport
 from ares_celery.arena.verdict.judge import judged
@@ -92,7 +92,7 @@ class Arena:
         duration: float | str = "10s",
         interval: float | str = "1s",
         agents: Sequence[str] = (),
-        faults: Sequence[str] = tuple(SURVIVAL_FAULTS),
+        faults: Sequence[str] = DRAWN_FAULTS,
         force: bool = True,
         settle: float | str = "30s",
     ) -> ScenarioReport:
@@ -103,7 +103,7 @@ class Arena:
             duration: How long faults come.
             interval: Between two.
             agents: Whom they may hit; empty: all that run.
-            faults: Which may come.
+            faults: Which may come; all but ``tool_timeout`` unless you say, as that may park an agent.
             force: A kill takes along the other agents of a process.
             settle: How long the agents may take to come back.
 

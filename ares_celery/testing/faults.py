@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from ares_celery.errors import InvalidSettingError
+from ares_celery.errors import FaultNotFoundError, InvalidSettingError
 from ares_celery.model.fault import Fault, FaultKind, Injection
+from ares_celery.model.fault_names import fault_kind
 from ares_celery.testing.bench import ACTOR
 from ares_celery.testing.children import Children
 
@@ -37,10 +38,11 @@ class Faults(Children):
         """Disturbs the agent from its next call on; what is felt is the same as in a fleet.
 
         With a ``partition`` the agent is resurrected in another process when its lease has run out; the old one stands
-        still until the partition ends. ``memory`` ends the incarnation at its next call; :meth:`restart` goes on.
+        still until the partition ends. ``memory`` ends the incarnation at its next call, which raises AgentFailedError
+        here, as does all that waits for the agent until :meth:`restart`.
 
         Args:
-            kind: ``partition``, ``memory``, ``mcp``, ``llm``, ``slow`` or ``tool_timeout``.
+            kind: ``partition``, ``memory``, ``mcp``, ``llm``, ``slow`` or ``tool_timeout``, or another name of it.
             duration: Simulated time until it ends by itself; a minute when nobody says.
             count: Calls that it affects at most.
             probability: Of affecting a call.
@@ -66,11 +68,12 @@ class Faults(Children):
             ('hello', 20.0)
         """
         bench = self._bench
-        if kind not in tuple(FaultKind):
+        named = fault_kind(kind)
+        if named is None:
             raise InvalidSettingError(field="kind", value=str(kind), problem=f"use one of {', '.join(FaultKind)}")
         injection = Injection.of(
             bench.agent_id,
-            FaultKind(kind),
+            named,
             duration=duration,
             count=count,
             probability=probability,
@@ -93,9 +96,15 @@ class Faults(Children):
 
         Args:
             fault: A kind or an id; None: all.
+
+        Raises:
+            FaultNotFoundError: It is neither a kind nor the id of an active fault.
         """
         bench = self._bench
         op = f"heal-{next(bench.numbers)}"
-        healed = bench.store.heal(bench.agent_id, fault=fault, op=op, reason="", actor=ACTOR)
+        kind = fault_kind(fault)
+        healed = bench.store.heal(bench.agent_id, fault=kind or fault, op=op, reason="", actor=ACTOR)
         bench.disturbances.look()
+        if fault is not None and kind is None and not healed:
+            raise FaultNotFoundError(fault=str(fault), kinds=", ".join(FaultKind))
         return healed

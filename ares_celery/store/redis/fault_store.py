@@ -24,6 +24,8 @@ __all__ = ["AsyncRedisFaultStore", "RedisFaultDesk", "RedisFaultStore"]
 
 #: Somebody else injects the same kind at the same moment: so often in a row means a bug.
 _MOST_TRIES: Final = 20
+#: Kinds that close no limit.
+_OTHERS: Final = frozenset(FaultKind) - {FaultKind.LLM}
 _NONE: Final = timedelta(0)
 
 
@@ -118,18 +120,17 @@ class RedisFaultDesk(RedisFaultStore):
         healed = self._bound.client.run(
             fault_calls.end_faults(self._bound.keys, agent_id=agent_id, endings=endings, asked=asked)
         )
-        if fault in (None, FaultKind.LLM) or any(one.kind is FaultKind.LLM for one in healed):
-            self._open_limits(agent_id, healed, all_of=fault in (None, FaultKind.LLM))
+        if fault not in _OTHERS:
+            self._open_limits(agent_id, healed, fault)
         return healed
 
-    def _open_limits(self, agent_id: AgentId, healed: Sequence[Fault], *, all_of: bool) -> None:
-        """Opens what healed faults have closed; with ``all_of`` also what those have that ended by their count.
+    def _open_limits(self, agent_id: AgentId, healed: Sequence[Fault], fault: str | None) -> None:
+        """Opens what healed faults have closed, and what those have that ended by their count.
 
         First they are kept from closing anything more: an answer that one has made up may be on its way.
         """
         keys, client = self._bound.keys, self._bound.client
         failing = [one for one in healed if one.kind is FaultKind.LLM]
-        ids = {one.id for one in failing}
         found = client.run_many(
             limit_calls.look_closings(keys, shard=shard, healed=failing) for shard in range(keys.shards)
         )
@@ -137,7 +138,7 @@ class RedisFaultDesk(RedisFaultStore):
             limit_calls.open_limit(keys, closed=one)
             for some in found
             for one in some
-            if one.agent_id == agent_id and (all_of or one.fault in ids)
+            if one.agent_id == agent_id and one.fault and fault in (None, FaultKind.LLM, one.fault)
         )
 
     def closed_limits(self) -> tuple[ClosedLimit, ...]:

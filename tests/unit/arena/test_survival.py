@@ -9,7 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from ares_celery.arena.survival import SURVIVAL_FAULTS, SurvivalRun, plan_survival, survival_options
+from ares_celery.arena.survival import (
+    SURVIVAL_FAULTS,
+    SurvivalRun,
+    check_survival_faults,
+    plan_survival,
+    survival_options,
+)
 from ares_celery.arena.verdict.journal import Phase, RunStatus, ScenarioReport
 from ares_celery.errors import (
     AgentNotFoundError,
@@ -21,6 +27,7 @@ from ares_celery.errors import (
 )
 from ares_celery.model.agent import AgentState
 from ares_celery.model.arena import ArenaHold
+from ares_celery.model.fault_names import FAULT_ACTIONS
 from tests.unit.arena.managers import StandIn
 from tests.wait import wait_until
 
@@ -64,7 +71,7 @@ def test_the_same_seed_picks_the_same_faults_and_targets() -> None:
     assert plan == plan_survival(7, ids[::-1], duration=10 * MINUTE)
     assert plan != plan_survival(8, ids, duration=10 * MINUTE)
     assert [one.at for one in plan] == [timedelta(seconds=10 * number) for number in range(60)]
-    assert {one.fault for one in plan} == set(SURVIVAL_FAULTS)
+    assert {one.fault for one in plan} == set(SURVIVAL_FAULTS) - {"tool_timeout"}, "it may park an agent for good"
     first, again = survive(Guarded(*ids)).run(), survive(Guarded(*ids)).run()
     assert deeds(first) == deeds(again)
     wanted = plan_survival(7, ids, duration=timedelta(milliseconds=200), interval=timedelta(milliseconds=20))
@@ -83,6 +90,29 @@ def test_a_seed_means_the_same_for_ever() -> None:
         ("partition_network", "c"),
         ("kill_agent", "a"),
     ]
+
+
+@pytest.mark.spec(144)
+def test_faults_are_as_the_seed_of_the_run_says_too() -> None:
+    """The same damage, and the same calls; each fault of a run its own."""
+    faults = tuple(one for one in SURVIVAL_FAULTS if one not in ("kill_agent", "pause_agent", "partition_network"))
+    plan = plan_survival(7, ["a"], duration=MINUTE, faults=faults)
+    seeds = [one.arguments["seed"] for one in plan]
+    assert (len(seeds), len(set(seeds))) == (6, 6)
+    assert seeds == [one.arguments["seed"] for one in plan_survival(7, ["a"], duration=MINUTE, faults=faults)]
+    assert seeds != [one.arguments["seed"] for one in plan_survival(8, ["a"], duration=MINUTE, faults=faults)]
+    assert seeds[0] == 2_063_577_323
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_faults_are_named_in_any_way() -> None:
+    """As commands, kinds, actions or routes; all of them are what may be drawn."""
+    words = ["KILL", "pause", "slow", "tool-timeout", "partition", "memory-corrupt", "disconnect-mcp", "llm_failure"]
+    assert check_survival_faults(words) == tuple(SURVIVAL_FAULTS) == tuple(FAULT_ACTIONS)
+    plan = plan_survival(7, ["a"], duration=MINUTE, faults=["slow"])
+    assert {one.fault for one in plan} == {"slow_agent"}
+    with pytest.raises(InvalidSettingError, match=r"faults='blah' .* name some of kill_agent, "):
+        survive(Guarded("a"), faults=["slow", "blah"])
 
 
 @pytest.mark.spec(144)

@@ -14,14 +14,17 @@ import pytest
 from typing_extensions import override
 
 from ares_celery.arena import actions
+from ares_celery.arena.seed_types import SEED_TYPES
 from ares_celery.celery_app.control_ports import ControlPorts
 from ares_celery.celery_app.control_tasks import CONTROLS, as_json
+from ares_celery.cli.chaos import chaos
 from ares_celery.clock import SystemClock
 from ares_celery.config import RuntimeConfig
 from ares_celery.errors import (
     AgentNotFoundError,
     AgentNotRunningError,
     ChaosDisabledError,
+    FaultNotFoundError,
     InvalidSettingError,
     OperationNotSupportedError,
     StoreUnavailableError,
@@ -32,6 +35,7 @@ from ares_celery.model.agent import AgentSpec, Owner, RuntimeState
 from ares_celery.model.command import Deadline
 from ares_celery.model.event import ReadOptions
 from ares_celery.model.fault import Fault, FaultKind
+from ares_celery.model.fault_names import FAULT_ACTIONS
 from ares_celery.model.plan import Nudge
 from ares_celery.runtime.commits import Committer
 from ares_celery.runtime.ports import Launcher
@@ -39,6 +43,7 @@ from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.store.redis.keys import Keys, deadline_member
 from ares_celery.store.redis.store import RedisStore
 from ares_celery.supervision.sweep import Sweeper
+from ares_celery.web.flower_extension.faults import ACTIONS as ROUTES
 from tests.contract.store.acting import run
 
 #: Each fault of the seed: its kind, what it has of its own, and how somebody asks for that.
@@ -291,10 +296,57 @@ def test_whatever_is_healed_is_over(world: World, name: str) -> None:
         assert world.manager.heal("a", named) == (one,)
         assert world.manager.list_faults() == world.manager.list_faults("b") == (other,)
         assert world.manager.list_faults("a") == ()
-        assert world.manager.heal("a", named) == ()
+        if named == one.id:
+            with pytest.raises(FaultNotFoundError, match=one.id):
+                world.manager.heal("a", named)
+        else:
+            assert world.manager.heal("a", named) == ()
         assert world.manager.heal() == (other,)
         assert world.manager.list_faults() == ()
     assert [info.faults for info in world.manager.list_agents()] == [0, 0]
+
+
+@each_fault
+def test_a_kind_is_healed_by_any_of_its_names(world: World, name: str) -> None:
+    """Of the kind, the command, the action, the type of a scenario, the route; with a dash or without, in any case."""
+    world.manager.enable_chaos("1h")
+    fault = world.inject(name)
+    words = {fault.kind.value, name, *FAULT_ACTIONS[name]}
+    words |= {route for route, action in ROUTES.items() if action.method == name}
+    words |= {kind for kind, seed_type in SEED_TYPES.items() if seed_type.func == name}
+    words |= {word for word, command in chaos.commands.items() if word.replace("-", "_") in words or word in words}
+    assert len(words) >= 2
+    for word in sorted(words):
+        for form in (word, word.replace("_", "-"), word.upper()):
+            assert world.manager.heal("a", form) == (fault,), form
+            fault = world.inject(name)
+
+
+@pytest.mark.parametrize("word", ["blah", "kill", "pause", "0123456789abcdef0123456789abcdef"])
+@pytest.mark.parametrize("agent_id", ["a", None])
+def test_what_is_neither_a_kind_nor_the_id_of_an_active_fault_is_refused(
+    world: World, word: str, agent_id: str | None
+) -> None:
+    """It names the kinds; the fault stays."""
+    world.manager.enable_chaos("1h")
+    fault = world.inject("disconnect_mcp")
+    with pytest.raises(FaultNotFoundError) as caught:
+        world.manager.heal(agent_id, word)
+    assert word in str(caught.value)
+    assert "partition, memory, mcp, llm, slow, tool_timeout" in str(caught.value)
+    assert world.manager.list_faults() == (fault,)
+
+
+def test_healing_tells_of_no_mistake_where_it_has_opened_a_limit(world: World) -> None:
+    """Its fault has ended by its count."""
+    world.manager.enable_chaos("1h")
+    for word in ("llm-failure", None, "id"):
+        fault = world.inject("inject_llm_failure", count=1)
+        world.store.use_fault(AgentId("a"), fault.id)
+        world.store.close_limit("account", timedelta(minutes=1), op=fault.id, by=fault)
+        assert [one.fault for one in world.manager.closed_limits()] == [fault.id]
+        assert world.manager.heal(None, fault.id if word == "id" else word) == ()
+        assert world.manager.closed_limits() == ()
 
 
 @pytest.mark.pain("P46")

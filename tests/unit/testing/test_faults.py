@@ -16,6 +16,7 @@ from ares_celery import (
     AgentFailedError,
     AgentParkedError,
     Event,
+    FaultNotFoundError,
     InvalidSettingError,
     MCPConnectionLostError,
     SyncAgentContext,
@@ -577,6 +578,18 @@ def test_an_agent_that_has_only_snapshots_and_loses_them_waits_for_a_person() ->
         with pytest.raises(AgentParkedError):
             one.restart()
         assert one.info.cause == "integrity"
+
+
+def test_a_kind_has_several_names() -> None:
+    """As the commands say, or as the actions of scenarios; what is no fault is refused when healed, too."""
+    with AgentHarness(Keeps) as one:
+        assert one.inject("disconnect-mcp").kind is FaultKind.MCP
+        assert one.inject("slow_agent", delay=1).kind is FaultKind.SLOW
+        assert [fault.kind.value for fault in one.heal("mcp-disconnect")] == ["mcp"]
+        for word in ("kill", "blah"):
+            with pytest.raises(FaultNotFoundError, match=word):
+                one.heal(word)
+        assert [fault.kind.value for fault in one.faults] == ["slow"]
 
 
 def test_a_kind_that_nobody_knows_is_refused() -> None:

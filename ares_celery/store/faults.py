@@ -166,7 +166,7 @@ class FaultDesk(FaultStore, Protocol):
         ...
 
     def allow_chaos(self, duration: timedelta, *, op: str, reason: str, actor: str) -> ChaosState:
-        """Allows faults for a time, which replaces an earlier one; with the event ``chaos.enabled`` and an audit entry.
+        """Allows faults for a time, unless they are for longer; with the event ``chaos.enabled`` and an audit entry.
 
         A caller that dies in between leaves some agents without it; the same call again allows it for all.
         """

@@ -123,7 +123,8 @@ class FaultCare(AgentQueries):
         """Allows faults for a time. With that time every fault ends that it allowed, whoever is left.
 
         Args:
-            duration: How long, at most a day; replaces an earlier time. For good: ``set_config({"chaos": True})``.
+            duration: How long, at most a day. Where faults are allowed for longer they stay so; :meth:`disable_chaos`
+                ends that. For good: ``set_config({"chaos": True})``.
             reason: Kept in the event ``chaos.enabled`` and in the audit stream.
             actor: Who asks; default user@host.
             op: Operation id; default a fresh one.

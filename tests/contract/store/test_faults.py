@@ -716,6 +716,21 @@ def test_faults_are_allowed_for_a_time_in_every_shard(store: RedisStore) -> None
     assert noted == [("chaos.enable", "eve"), ("chaos.disable", "bob")]
 
 
+def test_who_allows_faults_for_a_moment_ends_nobody_elses_hour(store: RedisStore, raw: redis.Redis) -> None:
+    """The later end stays, in every shard; a longer time is a later end; who wants less forbids them first."""
+    run(store)
+    keys = store_keys(store)
+    hour = allow(store, timedelta(hours=1)).until
+    assert allow(store, timedelta(seconds=5)).until == hour
+    copies = [(raw.hget(keys.chaos(shard), "until"), raw.ttl(keys.chaos(shard))) for shard in range(keys.shards)]
+    assert {until for until, _ in copies} == {str(instant_from(hour)).encode()}
+    assert min(left for _, left in copies) > 3600 + 86_000, "its key is kept behind the later end"
+    assert inject(store, allowed=False, duration="30m").until > hour - timedelta(hours=1) + timedelta(minutes=29)
+    assert allow(store, timedelta(hours=2)).until > hour
+    forbid(store)
+    assert allow(store, timedelta(seconds=5)).until < hour - timedelta(minutes=50)
+
+
 def test_a_fault_that_is_allowed_for_a_time_ends_with_that_time(store: RedisStore) -> None:
     """After the hour nobody is disturbed, without anybody doing anything; what the settings allow goes on."""
     run(store)

@@ -6,7 +6,7 @@
 -- KEYS[5] events     stream  what is told of all this, entry id <version>-0
 -- KEYS[6] feed       stream  pointers to new events
 -- KEYS[7] audit      stream  who asked for what, and why
--- ARGV[1]  microseconds for which faults are allowed, 0: no longer
+-- ARGV[1]  microseconds for which faults are allowed, where they are not for longer; 0: no longer
 -- ARGV[2]  1: only if that time is over
 -- ARGV[3]  actor
 -- ARGV[4]  reason
@@ -36,14 +36,16 @@ local before = chaos[1] or '0'
 if ARGV[1] == '0' and (before == '0' or ARGV[2] == '1' and tonumber(before) > tonumber(now)) then
   return {'same'}
 end
-local until_then = '0'
+local ends = 0
 if ARGV[1] ~= '0' then
-  until_then = string.format('%.0f', tonumber(now) + tonumber(ARGV[1]))
+  -- Who allows faults for a moment does not end those that somebody else has begun within an hour.
+  ends = math.max(tonumber(before), tonumber(now) + tonumber(ARGV[1]))
 end
+local until_then = string.format('%.0f', ends)
 -- Above every earlier one, also when these keys were gone in between, or the clock went back.
 local generation = string.format('%.0f', math.max(tonumber(chaos[2] or '0') + 1, tonumber(now)))
 redis.call('HSET', KEYS[1], 'until', until_then, 'generation', generation, 'actor', ARGV[3], 'reason', ARGV[4])
-redis.call('EXPIRE', KEYS[1], math.ceil(tonumber(ARGV[1]) / 1000000) + tonumber(ARGV[16]))
+redis.call('EXPIRE', KEYS[1], math.ceil(math.max(0, ends - tonumber(now)) / 1000000) + tonumber(ARGV[16]))
 redis.call('ZADD', KEYS[3], string.format('%.0f', tonumber(now) + tonumber(ARGV[6])), ARGV[5])
 local version = string.format('%.0f', tonumber(redis.call('HGET', KEYS[4], ARGV[7]) or '0') + 1)
 redis.call('HSET', KEYS[4], ARGV[7], version)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from ares_celery.clock import to_datetime
-from ares_celery.errors import InvalidSettingError
+from ares_celery.errors import AgentNotRunningError, InvalidSettingError
 from ares_celery.ids import AgentId, check_agent_id
 from ares_celery.model.arguments import as_shown, check_choice, check_timeout
 
@@ -26,6 +26,7 @@ __all__ = [
     "Injection",
     "by_precedence",
     "check_fault_duration",
+    "nobody_hosts",
 ]
 
 
@@ -208,6 +209,20 @@ class Injection:
             secrets.randbelow(2**31) if seed is None else _check_seed(seed),
             **{name: check(name, given[name]) for name, check in checks},
         )
+
+
+def nobody_hosts(agent_id: str, state: str, operation: str) -> AgentNotRunningError:
+    """What a fault of an incarnation meets where there is none; an agent on its way needs nobody to start it.
+
+    Example:
+        >>> str(nobody_hosts("counter-1", "resurrecting", "kill_agent"))
+        "agent 'counter-1' is resurrecting, so kill_agent is not possible; it comes by itself, so try again then"
+    """
+    error = AgentNotRunningError(agent_id=agent_id, state=state, operation=operation)
+    if state not in ("starting", "resurrecting"):
+        return error
+    text = str(error).replace("start_agent starts it", "it comes by itself, so try again then")
+    return AgentNotRunningError(agent_id=agent_id, state=state, operation=operation, message=text)
 
 
 def check_fault_duration(value: object, field: str = "duration") -> timedelta:

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from ares_celery.errors import (
     AgentNotFoundError,
-    AgentNotRunningError,
     ChaosDisabledError,
     OperationNotSupportedError,
     WorkerNotFoundError,
 )
 from ares_celery.ids import AgentId
 from ares_celery.model.audit import AuditNote
+from ares_celery.model.fault import nobody_hosts
 from ares_celery.runtime.exit_watcher import kill
 from ares_celery.runtime.process_identity import ProcessIdentity
 from ares_celery.store.base import Store
@@ -35,7 +35,7 @@ def kill_hosting_process(
     if record is None:
         raise AgentNotFoundError(agent_id=agent_id)
     if record.owner is None or not record.hosted:
-        raise AgentNotRunningError(agent_id=agent_id, state=record.state.value, operation="kill_agent")
+        raise nobody_hosts(agent_id, record.state.value, "kill_agent")
     identity, operation = ProcessIdentity.decode(record.owner.identity), f"kill agent {agent_id!r}"
     _demand_here([identity], operation, agent_id=agent_id)
     others = [other for other in store.hosted_by(record.owner.identity) if other != agent_id]

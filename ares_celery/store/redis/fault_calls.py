@@ -12,7 +12,6 @@ from ares_celery.clock import micros
 from ares_celery.errors import (
     AgentForkingError,
     AgentNotFoundError,
-    AgentNotRunningError,
     ChaosDisabledError,
     FaultLimitError,
     OperationIdReusedError,
@@ -20,7 +19,7 @@ from ares_celery.errors import (
 from ares_celery.ids import AgentId
 from ares_celery.model.audit import AuditNote
 from ares_celery.model.event import RUNTIME_MODULE, EventType, NewEvent
-from ares_celery.model.fault import OF_AN_INCARNATION, REPLACED, Draw, Fault, FaultKind, Injection
+from ares_celery.model.fault import OF_AN_INCARNATION, REPLACED, Draw, Fault, FaultKind, Injection, nobody_hosts
 from ares_celery.model.fork import ForkOrigin
 from ares_celery.store.base import CommitConflict
 from ares_celery.store.faults import FaultUse
@@ -211,7 +210,7 @@ def _parse_injected(keys: Keys, injection: Injection, asked: Asked, reply: Seque
         case [b"disabled"]:
             raise ChaosDisabledError(operation=operation, namespace=keys.namespace)
         case [b"state", state]:
-            raise AgentNotRunningError(agent_id=agent_id, state=state.decode(), operation=operation)
+            raise nobody_hosts(agent_id, state.decode(), operation)
         case [b"full"]:
             raise FaultLimitError(agent_id=agent_id, limit=MOST_FAULTS)
         case [b"conflict"]:

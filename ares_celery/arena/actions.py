@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ares_celery.arena.dags import without_edge, without_node
 from ares_celery.arena.link import tell_link
+from ares_celery.arena.preconditions import allows_chaos
 from ares_celery.arena.ring import Ring, at_hand
 from ares_celery.chaos.moved_clock import move_clock, parse_offset
 from ares_celery.errors import (
@@ -76,7 +77,7 @@ def kill_agent(
     with at_hand() as ring:
         before = _incarnations(ring, [agent_id])
         killed = _kill(ring, agent_id, force=force, reason=reason)
-        _await_return(ring, "kill_agent", before, wait)
+        _await_return(ring, "kill_agent", before, wait, killed)
         return killed
 
 
@@ -91,16 +92,17 @@ def kill_worker(worker: str, *, wait: Span | None = None, reason: str = "arena")
         log.warning("worker %s is killed, and with it %s", worker, ", ".join(hosted) or "no agent")
         killed: Mapping[str, Any] = ring.manager.kill_worker(worker, force=True, reason=reason)
         lost = _note_killed(ring, killed["agents"], infos)
-        _await_return(ring, "kill_worker", lost, wait)
-        return killed
+        told = {**killed, "incarnations": lost}
+        _await_return(ring, "kill_worker", lost, wait, told)
+        return told
 
 
 def _kill(ring: Ring, agent_id: str, *, force: bool, reason: str) -> Mapping[str, Any]:
     """Kills, and notes who died with the process."""
     before = ring.manager.list_agents()
     killed: Mapping[str, Any] = ring.manager.kill_agent(agent_id, force=force, reason=reason)
-    _note_killed(ring, [agent_id, *killed["co_tenants"]], before)
-    return killed
+    lost = _note_killed(ring, [agent_id, *killed["co_tenants"]], before)
+    return {**killed, "incarnations": lost}
 
 
 def _note_killed(ring: Ring, agent_ids: Sequence[str], before: Sequence[AgentInfo]) -> dict[str, int]:
@@ -115,8 +117,8 @@ def _incarnations(ring: Ring, agent_ids: Sequence[str]) -> dict[str, int]:
     return {info.id: info.incarnation for info in infos if info is not None}
 
 
-def _await_return(ring: Ring, name: str, before: Mapping[str, int], wait: Span | None) -> None:
-    """Waits until each agent runs in a later incarnation."""
+def _await_return(ring: Ring, name: str, before: Mapping[str, int], wait: Span | None, did: Mapping[str, Any]) -> None:
+    """Waits until each agent runs in a later incarnation; an error says what was done all the same."""
     if wait is None:
         return
     left = dict(before)
@@ -129,7 +131,8 @@ def _await_return(ring: Ring, name: str, before: Mapping[str, int], wait: Span |
         if not left:
             return
         if ring.clock.monotonic() >= until or ring.pause(_INTERVAL):
-            raise ActivityFailedError(name=name, problem=f"{', '.join(left)} did not come back within {wait}")
+            problem = f"{', '.join(left)} did not come back within {wait}"
+            raise ActivityFailedError(name=name, problem=problem, did=did)
 
 
 def kill_leader(*, force: bool = False, reason: str = "arena") -> Mapping[str, Any]:
@@ -309,8 +312,8 @@ def _end_of_one(method: str, agent_id: str, wait: Span | None, **said: Any) -> M
     """A fault that an incarnation does not survive."""
     with at_hand() as ring:
         before = _incarnations(ring, [agent_id])
-        told = _inject(method, agent_id, **said)
-        _await_return(ring, method, before, wait)
+        told = {**_inject(method, agent_id, **said), "incarnations": before}
+        _await_return(ring, method, before, wait, told)
         return told
 
 
@@ -390,7 +393,7 @@ def stop_beat(pidfile: str = "celerybeat.pid") -> Mapping[str, Any]:
 def _demand_chaos(ring: Ring, operation: str) -> None:
     """What reaches no agent passes no store that would refuse it."""
     manager = ring.manager
-    if not manager.config.chaos and manager.introspect().chaos.get("allowed_until") is None:
+    if not allows_chaos(manager):
         raise ChaosDisabledError(operation=operation, namespace=manager.namespace)
 
 

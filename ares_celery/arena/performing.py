@@ -51,11 +51,15 @@ class Performer:
         manager: CoreManager = ring.manager
         #: When the run began: nothing of it is earlier by the clock of the store.
         self.began: datetime
-        self.began, self._offset = _compared(manager, ring.clock)
+        self.began, self._offset, self._least = _compared(manager, ring.clock)
 
     def now(self) -> datetime:
         """The time by the store's clock, as far as it was compared with ours."""
         return to_datetime(self.ring.clock.wall()) + self._offset
+
+    def not_later(self) -> datetime:
+        """What the store's clock shows at least: nothing that is done from now on is dated before."""
+        return max(self.began, to_datetime(self.ring.clock.wall()) + self._least)
 
     def ended(self) -> datetime:
         """The end of the run: nothing of it is later by the clock of the store."""
@@ -77,7 +81,7 @@ class Performer:
         return report
 
     def _call(self, activity: Activity, phase: Phase, ring: Ring) -> ActivityReport:
-        started, began = self.now(), ring.clock.monotonic()
+        started, began = self.not_later(), ring.clock.monotonic()
         output: object = None
         problem = ""
         try:
@@ -144,16 +148,21 @@ class Performer:
         return ActivityReport(name, Phase.ROLLBACK, "action", Outcome.FAILED, problem=problem)
 
 
-def _compared(manager: CoreManager, clock: Clock) -> tuple[datetime, timedelta]:
-    """The time of the store at the beginning, and how far it is ahead of ours: by the fastest answer of a few."""
+def _compared(manager: CoreManager, clock: Clock) -> tuple[datetime, timedelta, timedelta]:
+    """The time of the store at the beginning, and how far it is ahead of ours: by the fastest answer of a few.
+
+    The second distance is the least that there can be: of several answers, each of which is late by an unknown part.
+    """
     found: list[tuple[float, datetime, timedelta]] = []
+    least: list[timedelta] = []
     while len(found) < _TRIES and not any(took <= _QUICK for took, _, _ in found):
         before, asked = clock.wall(), clock.monotonic()
         told = manager.introspect().time
         took = clock.monotonic() - asked
         # It was read somewhere in between.
         found.append((took, told, told - to_datetime(before) - timedelta(seconds=took / 2)))
-    return found[0][1], min(found)[2]
+        least.append(told - to_datetime(before) - timedelta(seconds=took))
+    return found[0][1], min(found)[2], max(least)
 
 
 def _report(activity: Activity, phase: Phase, outcome: Outcome, problem: str, output: object) -> ActivityReport:

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ares_celery.arena.method import Method
 from ares_celery.arena.performing import Listener, Performer
+from ares_celery.arena.preconditions import nobody_there, not_allowed
+from ares_celery.arena.reasons import reasons_of
 from ares_celery.arena.ring import Ring, entered
 from ares_celery.arena.scenario import Policy, Scenario
+from ares_celery.arena.steadiness import Watch
 from ares_celery.arena.values import as_mapping
+from ares_celery.arena.verdict.effects import Targets
 from ares_celery.arena.verdict.journal import ActivityReport, Phase, RunStatus, ScenarioReport
 from ares_celery.clock import Clock, SystemClock
 
@@ -50,6 +54,7 @@ class ScenarioRun:
         self._method: Method | None = None
         self._why = ""
         self._reports: list[ActivityReport] = []
+        self._watch: Watch | None = None
 
     def stop(self, why: str = "it was stopped") -> None:
         """Ends the method; rollbacks still run. Safe at any time, and more than once."""
@@ -76,7 +81,13 @@ class ScenarioRun:
                 status, because = self._go(performer)
         finally:
             # Also when the thread itself is to end: then nobody gets the report, and things are set right all the same.
-            self._reports += performer.set_right(self._scenario.rollbacks)
+            self._reports += performer.set_right(self._scenario.rollbacks if self._watch else ())
+        away = self._settled(status)
+        if self._why and not because:
+            status, because = RunStatus.INTERRUPTED, self._why
+        rolled = all(one.is_fine for one in self._reports if one.phase is Phase.ROLLBACK)
+        if status is RunStatus.COMPLETED and (away or not rolled):
+            status = RunStatus.DEVIATED
         return ScenarioReport(
             title=self._scenario.title,
             status=status,
@@ -87,11 +98,28 @@ class ScenarioRun:
             partial=bool(because),
             partial_because=because,
             form=self._scenario.form,
+            steady=self._scenario.policy.steady.total_seconds(),
+            reasons=reasons_of(status, self._reports, because=because, away=away),
         )
+
+    def _settled(self, status: RunStatus) -> tuple[str, ...]:
+        """Who is not well at the end, of those that the run judges and that were up before, or that it disturbed."""
+        watch, named = self._watch, self._scenario.agents
+        if watch is None or status not in {RunStatus.COMPLETED, RunStatus.DEVIATED}:
+            return ()
+        disturbed = Targets([one for one in self._reports if one.phase is Phase.METHOD]).agents
+        watched = sorted(one for one in watch.up | disturbed if not named or one in named)
+        # Where it deviates anyway nobody waits for returns, but those that are back are to be judged.
+        settle = self._scenario.policy.settle if status is RunStatus.COMPLETED else self._scenario.policy.steady
+        return watch.away(watched, settle)
 
     def _go(self, performer: Performer) -> tuple[RunStatus, str]:
         """How it ended, and why before its end."""
-        policy = self._scenario.policy
+        policy, manager = self._scenario.policy, self._manager
+        cannot = nobody_there(manager, self._scenario.agents) or not_allowed(manager, self._scenario.method)
+        if cannot:
+            return RunStatus.PRECONDITION, cannot
+        self._watch = Watch(self._ring, policy.steady)
         if not self._holds(performer, Phase.BEFORE):
             told = self._stopped_because()
             unmet = "its hypothesis does not hold before"

@@ -8,8 +8,11 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from ares_celery.arena.verdict.journal import STEADY
+
 __all__ = [
     "NOTHING",
+    "SETTLE",
     "Activity",
     "Form",
     "HttpProvider",
@@ -26,6 +29,8 @@ Form = Literal["chaostoolkit", "seed"]
 #: Stands for an absent tolerance, as None is a tolerance, too: the probe has to give none.
 NOTHING: Final = object()
 _ZERO: Final = timedelta(0)
+#: How long agents may take to come back, unless a run says otherwise.
+SETTLE: Final = timedelta(minutes=1)
 
 
 def _empty() -> Mapping[str, Any]:
@@ -127,6 +132,8 @@ class Policy:
         timeout: The method ends after that; zero = never.
         warmup: Wait between the hypothesis and the first activity.
         cooldown: Wait between the last activity and the hypothesis.
+        settle: How long agents that died may take to come back, at the end.
+        steady: How long each of them has to stay up then, else it has not come back.
     """
 
     stop_on_error: bool = False
@@ -135,6 +142,8 @@ class Policy:
     timeout: timedelta = _ZERO
     warmup: timedelta = _ZERO
     cooldown: timedelta = _ZERO
+    settle: timedelta = SETTLE
+    steady: timedelta = timedelta(seconds=STEADY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ares_celery.arena.scenario import SETTLE
+from ares_celery.arena.verdict.journal import STEADY
 from ares_celery.model.durations import parse_duration
 
 __all__ = [
@@ -68,6 +70,8 @@ class PolicyShape(_Shape):
     timeout: Span = _ZERO
     warmup: Span = _ZERO
     cooldown: Span = _ZERO
+    settle: Span = SETTLE
+    steady: Span = timedelta(seconds=STEADY)
 
 
 class ExtrasShape(_Shape):

@@ -13,17 +13,19 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ares_celery.arena.performing import Listener, Performer
+from ares_celery.arena.preconditions import nobody_there, not_allowed
 from ares_celery.arena.problems import Problems
+from ares_celery.arena.reasons import reasons_of
 from ares_celery.arena.ring import Ring, entered
 from ares_celery.arena.runner import chaos_is_off
-from ares_celery.arena.scenario import Activity, PythonProvider
+from ares_celery.arena.scenario import SETTLE, Activity, PythonProvider
 from ares_celery.arena.seed_types import ACTIONS_MODULE
 from ares_celery.arena.source import read_source
+from ares_celery.arena.steadiness import Watch
 from ares_celery.arena.values import as_mapping, is_list_of_texts
-from ares_celery.arena.verdict.journal import ActivityReport, Phase, RunStatus, ScenarioReport
+from ares_celery.arena.verdict.journal import STEADY, ActivityReport, Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.clock import Clock, SystemClock
 from ares_celery.errors import AgentNotFoundError, AresError, InvalidSettingError, StoreUnavailableError
-from ares_celery.model.agent import AgentInfo, AgentState
 from ares_celery.model.durations import format_duration, parse_duration
 from ares_celery.model.fault import LLM_ERRORS
 from ares_celery.model.fault_names import fault_action
@@ -49,14 +51,10 @@ DEFAULT_INTERVAL: Final = timedelta(seconds=10)
 _LASTS: Final = timedelta(seconds=5)
 #: Seconds between two words to the store that the run goes on; a fifth of what it is believed for.
 _KEEP: Final = 3.0
-#: Seconds that agents may take to come back once the faults are over.
-_SETTLE: Final = 60.0
 _LARGEST_SEED: Final = 2**53
 _MOST_FAULTS: Final = 100_000
-#: Seconds between two looks at whether all is well again.
-_LOOK: Final = 0.2
 
-_OPTIONS: Final = ("seed", "duration", "interval", "agents", "faults", "force", "settle")
+_OPTIONS: Final = ("seed", "duration", "interval", "agents", "faults", "force", "settle", "steady")
 
 Arguments = Callable[[random.Random, str], dict[str, Any]]
 
@@ -176,7 +174,8 @@ class SurvivalRun:
         agents: Sequence[str] = (),
         faults: Sequence[str] = DRAWN_FAULTS,
         force: bool = False,
-        settle: timedelta | float | str = _SETTLE,
+        settle: timedelta | float | str = SETTLE,
+        steady: timedelta | float | str = STEADY,
         reason: str = "",
         actor: str = "",
         clock: Clock | None = None,
@@ -194,6 +193,7 @@ class SurvivalRun:
                 may park an agent until a person settles what the tool has done.
             force: kill_agent may take along the other agents of a process.
             settle: How long agents may take to come back afterwards.
+            steady: How long each of them has to stay up then, else it has not come back.
             reason: Kept in the audit stream.
             actor: Who runs it; default user@host.
             clock: Injected in tests.
@@ -207,6 +207,7 @@ class SurvivalRun:
         self._duration = _check_span("duration", duration)
         self._interval = _check_span("interval", interval)
         self._settle = _check_span("settle", settle)
+        self._steady = _check_span("steady", steady)
         if self._duration / self._interval > _MOST_FAULTS:
             problem = f"within {format_duration(self._duration)} that is more than {_MOST_FAULTS} faults"
             raise InvalidSettingError(field="interval", value=str(interval), problem=problem)
@@ -245,7 +246,6 @@ class SurvivalRun:
 
         Raises:
             ArenaBusyError: Another run is under way in the namespace.
-            AgentNotFoundError: An agent that is named does not exist.
             StoreUnavailableError: The store does not answer at the beginning.
         """
         self.hold()
@@ -259,24 +259,26 @@ class SurvivalRun:
     def _run(self) -> ScenarioReport:
         performer = Performer(self._ring, (), self._listener)
         started = performer.began
-        self.demand_agents()
-        running = [info.id for info in self._manager.list_agents(states=[AgentState.RUNNING])]
-        targets = list(self._agents) or running
-        plan = plan_survival(self.seed, targets, duration=self._duration, interval=self._interval, faults=self._faults)
-        status, because = RunStatus.INTERRUPTED, ""
+        watch = Watch(self._ring, self._steady)
+        targets = list(self._agents) or sorted(watch.running)
+        drawn = plan_survival(self.seed, targets, duration=self._duration, interval=self._interval, faults=self._faults)
+        plan = [(one, self._activity(number, one)) for number, one in enumerate(drawn)]
+        cannot = self._cannot([activity for _, activity in plan])
+        because, away = cannot, tuple[str, ...]()
         try:
-            with entered(self._ring):
-                because = self._go(performer, plan) if plan else "no agent runs"
+            if not cannot:
+                with entered(self._ring):
+                    because = self._go(performer, plan)
         finally:
             for report in performer.set_right():
                 self._reports.append(report)
                 # Each may take its time, and nobody else is to begin meanwhile.
                 self._keep()
-        off = chaos_is_off(self._reports)
-        if off or not plan:
-            status, because = RunStatus.PRECONDITION, off or because
-        elif not because:
-            status = RunStatus.COMPLETED if self._settled([*targets, *running]) else RunStatus.DEVIATED
+        cannot = cannot or chaos_is_off(self._reports)
+        if not because and not cannot:
+            away = watch.away(sorted({*targets, *watch.running}), self._settle, self._keep)
+            because = self._why
+        status, because = self._status(cannot, because, away)
         return ScenarioReport(
             title=f"survival of {len(targets)} agents",
             status=status,
@@ -288,7 +290,26 @@ class SurvivalRun:
             partial_because=because,
             form="survival",
             seed=self.seed,
+            steady=self._steady.total_seconds(),
+            reasons=reasons_of(status, self._reports, because=because, away=away, besides=frozenset({Phase.METHOD})),
         )
+
+    def _cannot(self, plan: Sequence[Activity]) -> str:
+        """Why it is not begun; empty when it can be."""
+        unknown = nobody_there(self._manager, self._agents)
+        return unknown or ("" if plan else "no agent runs") or not_allowed(self._manager, plan)
+
+    def _status(self, cannot: str, because: str, away: Sequence[str]) -> tuple[RunStatus, str]:
+        """How it ended, and why only a part was done."""
+        if cannot or because:
+            return (RunStatus.PRECONDITION if cannot else RunStatus.INTERRUPTED), cannot or because
+        if away or not all(one.is_fine for one in self._reports if one.phase is Phase.ROLLBACK):
+            return RunStatus.DEVIATED, ""
+        done = [one for one in self._reports if one.phase is Phase.METHOD]
+        if not any(one.outcome is Outcome.SUCCEEDED for one in done):
+            # A fleet that met nothing has survived nothing.
+            return RunStatus.PRECONDITION, f"no fault could be injected: {done[0].problem}"
+        return RunStatus.COMPLETED, ""
 
     def demand_agents(self) -> None:
         """Looks for the agents that are named: a slip must not pass for a fleet that survives everything.
@@ -300,14 +321,14 @@ class SurvivalRun:
             if self._manager.get_agent_info(agent_id) is None:
                 raise AgentNotFoundError(agent_id=agent_id)
 
-    def _go(self, performer: Performer, plan: Sequence[PlannedFault]) -> str:
+    def _go(self, performer: Performer, plan: Sequence[tuple[PlannedFault, Activity]]) -> str:
         """Why it ended before its end."""
         clock = self._ring.clock
         began = clock.monotonic()
-        for number, planned in enumerate(plan):
+        for planned, activity in plan:
             if self._wait_until(began + planned.at.total_seconds()):
                 return self._why
-            self._reports.append(performer.perform(self._activity(number, planned), Phase.METHOD))
+            self._reports.append(performer.perform(activity, Phase.METHOD))
             if chaos_is_off(self._reports):
                 return self._why
         self._wait_until(began + self._duration.total_seconds())
@@ -345,29 +366,9 @@ class SurvivalRun:
             self.stop(str(error))
         return not self._ring.stop.is_set()
 
-    def _settled(self, agents: Sequence[str]) -> bool:
-        """Every agent that is still there runs again, waits or has completed, within the time for that."""
-        until = self._ring.clock.monotonic() + self._settle.total_seconds()
-        fine = {AgentState.RUNNING, AgentState.COMPLETED, AgentState.WAITING}
-
-        def is_fine(info: AgentInfo) -> bool:
-            return info.state in fine and not self._ring.is_dead(info)
-
-        def are_all_fine() -> bool:
-            try:
-                return all(is_fine(info) for info in self._manager.list_agents() if info.id in agents)
-            except StoreUnavailableError:
-                return False
-
-        while not are_all_fine():
-            if self._ring.clock.monotonic() >= until or self._ring.pause(_LOOK):
-                return False
-            self._keep()
-        return True
-
 
 def survival_options(text: str | bytes, name: str = "survival") -> dict[str, Any]:
-    """What a file says of a survival run: ``seed``, ``duration``, ``interval``, ``agents``, ``faults``, ``force``.
+    """What a file says of a survival run: the arguments of :class:`SurvivalRun` that may stand there, such as ``seed``.
 
     Raises:
         InvalidScenarioError: A field is unknown, or the file cannot be read.

@@ -213,6 +213,7 @@ def _shown(variables: Mapping[str, Any]) -> str:
 @click.option("--fault", "faults", multiple=True, metavar="ACTION", help="Only these; default: all but tool-timeout.")
 @click.option("--force", is_flag=True, help="A kill may take along the other agents of a process.")
 @click.option("--settle", metavar="TIME", help="How long agents may take to come back afterwards.  [default: 60s]")
+@click.option("--steady", metavar="TIME", help="How long each of them has to stay up then.  [default: 2s]")
 @_report_options
 @why_options
 @output_option
@@ -353,7 +354,7 @@ def _run_to_its_end(going: ScenarioRun | SurvivalRun) -> ScenarioReport:
 def _tell(report: ActivityReport) -> None:
     name = report.label or report.name
     problem = f": {clean(report.problem)}" if report.problem else ""
-    say(f"{report.phase.value:<8}  {report.outcome.value:<9}  {report.duration:7.3f} s  {clean(name)}{problem}")
+    say(f"{report.phase.value:<8}  {report.told:<9}  {report.duration:7.3f} s  {clean(name)}{problem}")
 
 
 def _finish(  # noqa: PLR0913 - one parameter for each form of a report
@@ -369,26 +370,28 @@ def _finish(  # noqa: PLR0913 - one parameter for each form of a report
 ) -> None:
     """Judges, prints, writes, and ends with the exit code; what cannot be had does not take the rest along."""
     from ares_celery.arena.verdict.files import write_report
-    from ares_celery.arena.verdict.judge import judged
+    from ares_celery.arena.verdict.judge import judged, unjudged
     from ares_celery.errors import AresError
 
-    unjudged: AresError | None = None
+    failure: AresError | None = None
     if verdict:
         try:
             report = judged(session.manager, report, agents)
         except AresError as error:
-            unjudged = error
+            failure, report = error, unjudged(report, error)
     told = report.to_json()
     if output == "json":
         print_json(told)
     else:
-        shown = ("title", "status", "partial_because", "passed", "failed", "verified", "seed", "started", "ended")
-        facts = {name: told[name] for name in shown if told[name] not in (None, "")}
+        shown = ("title", "status", "reasons", "passed", "failed", "seed", "started", "ended")
+        facts = {name: told[name] for name in shown if told[name] not in (None, "", [])}
+        if report.reasons:
+            facts["reasons"] = "; ".join(report.reasons)
         print_facts({**facts, **_said_of(told["verdict"])})
     write_report(report, json=report_file, junit=junit, html=html)
-    if unjudged is not None:
+    if failure is not None:
         say("the run is over and reported, but its events could not be read: there is no verdict")
-        raise unjudged
+        raise failure
     code = _CODES[report.status.value]
     if code:
         raise click.exceptions.Exit(code)
@@ -398,7 +401,18 @@ def _said_of(verdict: Mapping[str, Any] | None) -> dict[str, Any]:
     """The verdict in a few lines."""
     if verdict is None:
         return {}
-    names = ("agents", "deaths", "recovered", "availability", "consistency", "score", "grade", "go_score", "go_grade")
+    names = (
+        "agents",
+        "deaths",
+        "recovered",
+        "relapses",
+        "availability",
+        "consistency",
+        "score",
+        "grade",
+        "go_score",
+        "go_grade",
+    )
     mttr = verdict["mttr"]
     times = mttr if isinstance(mttr, str) else ", ".join(f"{name} {value:.3f}" for name, value in mttr.items())
     broken = [said for one in verdict["invariants"] for said in one["violations"]] + verdict["problems"]

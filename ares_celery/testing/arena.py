@@ -95,6 +95,7 @@ class Arena:
         faults: Sequence[str] = DRAWN_FAULTS,
         force: bool = True,
         settle: float | str = "30s",
+        steady: float | str = "2s",
     ) -> ScenarioReport:
         """Injects faults by chance for a time, waits until the agents are back, and judges.
 
@@ -106,6 +107,7 @@ class Arena:
             faults: Which may come; all but ``tool_timeout`` unless you say, as that may park an agent.
             force: A kill takes along the other agents of a process.
             settle: How long the agents may take to come back.
+            steady: How long each of them has to stay up then, else it has not come back.
 
         Raises:
             InvalidSettingError: Names what cannot be.
@@ -119,6 +121,7 @@ class Arena:
             faults=faults,
             force=force,
             settle=settle,
+            steady=steady,
         )
         return self._judged(going, agents)
 

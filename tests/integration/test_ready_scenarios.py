@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ares_celery import AgentSpec
-from ares_celery.arena.loading import ready_scenarios
+from ares_celery.arena.loading import load_scenario, ready_scenarios
 from tests.conftest import REQUIRE_REDIS
 from tests.fleet import Fleet
 from tests.integration.command_line import Command, ares, environment
@@ -91,7 +91,9 @@ class Ring:
 
     def arguments(self, name: str, **more: str) -> list[str]:
         """A run as people type it."""
-        said = [word for item in {**VARIABLES, **more}.items() for word in ("--var", "=".join(item))]
+        known = load_scenario(name, demand_variables=False).variables
+        given = {one: value for one, value in VARIABLES.items() if one in known} | more
+        said = [word for item in given.items() for word in ("--var", "=".join(item))]
         return ["arena", "run", name, *said, "-o", "json", "--html", f"{name}.html"]
 
     def side_by_side(self, names: Mapping[str, str]) -> None:
@@ -277,6 +279,11 @@ def test_a_broken_expectation_and_an_unmet_precondition_have_their_exit_codes(ri
     assert (action["expected"], action["as_expected"], action["outcome"]) == ("success", False, "failed")
     assert (refused.code, refused.told["status"]) == (5, "precondition")
     assert "chaos is off" in refused.told["partial_because"]
+    assert refused.told["activities"] == []
+    assert len(kept.told["reasons"]) == 1
+    assert kept.told["reasons"][0].startswith("kill the agent: ")
     nobody = ares(*ring.arguments("kill-agent", agent_id="nobody"), env=ring.env, folder=ring.folder)
     assert nobody.returncode == 5, nobody.stderr
-    assert json.loads(nobody.stdout)["partial_because"] == "its hypothesis does not hold before"
+    told = json.loads(nobody.stdout)
+    assert "'nobody' does not exist" in told["partial_because"]
+    assert (told["reasons"], told["activities"]) == ([told["partial_because"]], [])

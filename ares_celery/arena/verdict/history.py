@@ -22,7 +22,9 @@ class Failover:
         completed: When the agent's code ran again; None: it did not, so far.
         cause: The class of the death; ``restore`` when somebody asked for it.
         charged: It counts against the restart budget.
-        end: ``completed``, ``failed``, ``aborted``, or empty while it goes on.
+        end: ``completed``, ``failed``, ``aborted``, ``given up``, ``unsteady``, or empty while it goes on.
+        relapses: Further deaths, each of an agent that had just come back.
+        backoff: Seconds of it that were waits before a first try, on purpose.
     """
 
     agent_id: str
@@ -32,16 +34,23 @@ class Failover:
     cause: str = ""
     charged: bool = False
     end: str = ""
+    relapses: int = 0
+    backoff: float = 0.0
 
     @property
     def seconds(self) -> float | None:
-        """From the trigger until the agent ran again."""
+        """From the trigger, the first one of several, until the agent ran again."""
         return None if self.completed is None else (self.completed - self.triggered).total_seconds()
 
     @property
     def is_death(self) -> bool:
         """Nobody asked for it."""
         return self.cause != "restore"
+
+    @property
+    def is_lost(self) -> bool:
+        """A death without a return, that nobody has ended by another wish."""
+        return self.is_death and self.completed is None and self.end != "aborted"
 
 
 _ENDS = {
@@ -70,6 +79,7 @@ class FailoverReader:
                 event.time,
                 cause=str(payload.get("cause", "")),
                 charged=bool(payload.get("charged", False)),
+                backoff=_seconds(payload.get("delay_ms")),
             )
             return going
         if event.type not in _ENDS or going is None:
@@ -82,6 +92,10 @@ class FailoverReader:
     def going(self) -> Failover | None:
         """The one that nothing has closed so far."""
         return self._going
+
+
+def _seconds(milliseconds: object) -> float:
+    return milliseconds / 1000 if isinstance(milliseconds, int | float) else 0.0
 
 
 def failovers(agent_id: str, events: Iterable[Event]) -> tuple[Failover, ...]:

@@ -16,8 +16,10 @@ from ares_celery.errors import RunNotCompletedError
 if TYPE_CHECKING:
     from ares_celery.arena.verdict.verdict import Verdict
 
-__all__ = ["ActivityReport", "Outcome", "Phase", "RunStatus", "ScenarioReport", "plain"]
+__all__ = ["STEADY", "ActivityReport", "Outcome", "Phase", "RunStatus", "ScenarioReport", "plain"]
 
+#: Seconds for which an agent has to stay up after a death, unless a run says otherwise.
+STEADY: Final = 2.0
 #: Characters of an activity's output that a report keeps.
 _LONGEST: Final = 20_000
 
@@ -68,7 +70,7 @@ class ActivityReport:
         as_expected: It ended as expected; None where nothing was expected.
         target: The agent that it is about.
         fault: What kind of fault it was; empty for a probe.
-        started: When it began, by the clock of the store, aware UTC; None: it never did.
+        started: When it began, by the clock of the store, aware UTC, not later; None: it never did.
         duration: Seconds that it took.
     """
 
@@ -96,6 +98,24 @@ class ActivityReport:
         """One line for people: phase, name, outcome, and what was wrong."""
         return _line_of(self)
 
+    @property
+    def told(self) -> str:
+        """Its outcome for people, who are told as well whether that is what it had to be."""
+        if self.as_expected is None or self.as_expected is (self.outcome is Outcome.SUCCEEDED):
+            return self.outcome.value
+        if self.as_expected:
+            return f"{self.outcome.value}, as expected"
+        return "succeeded, should have failed"
+
+    @property
+    def why(self) -> str:
+        """What is wrong with it, as a sentence; empty when it is fine."""
+        if self.is_fine:
+            return ""
+        if self.outcome is Outcome.SUCCEEDED:
+            return "it succeeded, and was expected to fail"
+        return f"{self.problem} (expected to fail with another error)" if self.expected == "failure" else self.problem
+
 
 @dataclass(frozen=True, slots=True)
 class ScenarioReport:
@@ -104,15 +124,17 @@ class ScenarioReport:
     Attributes:
         title: Of the scenario.
         status: How the run ended.
+        reasons: Why it did not end as it had to, in sentences; empty exactly when it is ``completed``.
         partial: Not everything was done; ``partial_because`` says why.
         passed: Activities of the method that ended as they had to.
         failed: Those that did not.
-        verified: Nothing ended otherwise than expected; true when nothing was expected.
+        verified: Of what the scenario expects of its activities, nothing came otherwise; true when it expects nothing.
         activities: Everything that was done, in the order of its end within each phase.
         namespace: Where.
         started: When, by the clock of the store, aware UTC.
         ended: Until when.
         seed: Of a survival run: the same one draws the same faults and targets.
+        steady: Seconds for which an agent has to stay up after a death, else it has not come back.
         verdict: What the agents' events say; None when nobody judged.
     """
 
@@ -126,6 +148,8 @@ class ScenarioReport:
     partial_because: str = ""
     form: str = ""
     seed: int | None = None
+    steady: float = STEADY
+    reasons: tuple[str, ...] = ()
     verdict: Verdict | None = None
 
     def of(self, phase: Phase) -> tuple[ActivityReport, ...]:
@@ -168,7 +192,7 @@ class ScenarioReport:
 
     @property
     def verified(self) -> bool:
-        """Nothing ended otherwise than expected; true when nothing was expected."""
+        """Of what the scenario expects of its activities, nothing came otherwise; true when it expects nothing."""
         return all(one.as_expected is not False for one in self.of(Phase.METHOD))
 
     def to_json(self) -> dict[str, Any]:
@@ -176,6 +200,7 @@ class ScenarioReport:
         told: dict[str, Any] = {
             "title": self.title,
             "status": self.status.value,
+            "reasons": list(self.reasons),
             "partial": self.partial,
             "partial_because": self.partial_because,
             "passed": self.passed,
@@ -186,7 +211,8 @@ class ScenarioReport:
             "ended": self.ended.isoformat(),
             "form": self.form,
             "seed": self.seed,
-            "activities": [plain(asdict(one)) for one in self.activities],
+            "steady": self.steady,
+            "activities": [{**plain(asdict(one)), "told": one.told} for one in self.activities],
             "verdict": None if self.verdict is None else self.verdict.to_json(),
         }
         return told
@@ -233,6 +259,8 @@ def _reasons_of(report: ScenarioReport) -> list[str]:
     """Each thing that was not as it had to be; nothing where the run is completed."""
     if report.status is RunStatus.COMPLETED:
         return []
+    if report.reasons:
+        return [_flat(one) for one in report.reasons]
     found = [_flat(report.partial_because)] if report.partial_because else []
     found += [_line_of(one) for one in report.activities if not one.is_fine]
     verdict = report.verdict

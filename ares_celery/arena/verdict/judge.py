@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from ares_celery.arena.verdict.effects import SLACK, EffectReader, Felt, Targets, effects_of
-from ares_celery.arena.verdict.history import Failover, FailoverReader, Span, SpanReader
+from ares_celery.arena.verdict.history import Failover, Span, SpanReader
 from ares_celery.arena.verdict.invariants import InvariantReader, Judged, Tally
 from ares_celery.arena.verdict.journal import Outcome, Phase, RunStatus, ScenarioReport
+from ares_celery.arena.verdict.recoveries import RecoveryReader
 from ares_celery.arena.verdict.scores import NO_DATA, go_score, grade_of, weighted
 from ares_celery.arena.verdict.times import recovery_times
 from ares_celery.arena.verdict.verdict import Verdict
@@ -22,14 +23,16 @@ from ares_celery.model.event import Event, ReadOptions
 if TYPE_CHECKING:
     from ares_celery.manager import CoreManager
 
-__all__ = ["judge", "judged"]
+__all__ = ["judge", "judged", "unjudged"]
 
 #: Events of one read: whole streams are judged, and only so many are held at a time.
 _PAGE: Final = 250
 
 
 def judged(manager: CoreManager, report: ScenarioReport, agents: Sequence[str] = ()) -> ScenarioReport:
-    """The report with a verdict; a run whose histories are not sound deviates, whatever it looked at itself.
+    """The report with a verdict; a run deviates whose histories are not sound, or where a death has no return.
+
+    Whatever it looked at itself: ``reasons`` gets what the events say in addition.
 
     Args:
         manager: Of the namespace.
@@ -40,8 +43,19 @@ def judged(manager: CoreManager, report: ScenarioReport, agents: Sequence[str] =
         StoreUnavailableError.
     """
     verdict = judge(manager, report, agents)
-    broken = report.status is RunStatus.COMPLETED and not verdict.is_sound
-    return replace(report, verdict=verdict, status=RunStatus.DEVIATED if broken else report.status)
+    # Who did not come back was perhaps told already, with more than the events know.
+    named = {
+        one.agent_id for one in verdict.failovers if any(said.startswith(f"{one.agent_id} ") for said in report.reasons)
+    }
+    more = [said for said in verdict.reasons() if said.partition(" ")[0] not in named]
+    status = RunStatus.DEVIATED if more and report.status is RunStatus.COMPLETED else report.status
+    return replace(report, verdict=verdict, status=status, reasons=(*report.reasons, *more))
+
+
+def unjudged(report: ScenarioReport, error: object) -> ScenarioReport:
+    """The report of a run that nobody can judge, and that says so: it has not shown what it is for."""
+    status = RunStatus.DEVIATED if report.status is RunStatus.COMPLETED else report.status
+    return replace(report, status=status, reasons=(*report.reasons, f"its events could not be read: {error}"))
 
 
 def judge(manager: CoreManager, report: ScenarioReport, agents: Sequence[str] = ()) -> Verdict:
@@ -75,6 +89,7 @@ def _events(manager: CoreManager, agent_id: str) -> Iterator[Event]:
 class _Window:
     start: datetime
     end: datetime
+    steady: timedelta
 
     def holds(self, moment: datetime) -> bool:
         return self.start - SLACK <= moment <= self.end
@@ -92,23 +107,33 @@ class _Findings:
 
     def read(self, judged: Judged, window: _Window, targets: Targets) -> None:
         """Reads one history, once; of what it held, only what the verdict tells is kept."""
-        failovers, spans = FailoverReader(judged.agent_id), SpanReader(judged.agent_id, window.start, window.end)
+        spans = SpanReader(judged.agent_id, window.start, window.end)
         rules, effects = InvariantReader(judged), EffectReader(judged.agent_id, targets, window.end)
+
+        def is_ordered(before: Failover, death: Failover) -> bool:
+            # What went on before the run is not of the run.
+            return window.holds(death.triggered) > window.holds(before.triggered) or effects.is_ordered(before, death)
+
+        recoveries = RecoveryReader(judged.agent_id, window.steady, is_ordered)
         during: list[Failover] = []
         lived: list[Span] = []
+
+        def note(one: Failover) -> None:
+            if window.holds(one.triggered):
+                during.append(one)
+                if one.is_death:
+                    effects.died(one)
+
         for event in judged.events:
             rules.see(event)
             effects.see(event)
-            if (ended := failovers.see(event)) is not None and window.holds(ended.triggered):
-                during.append(ended)
+            for one in recoveries.see(event):
+                note(one)
             if (span := spans.see(event)) is not None:
                 lived.append(span)
         rules.end()
-        if (going := failovers.going) is not None and window.holds(going.triggered):
-            during.append(going)
-        for one in during:
-            if one.is_death:
-                effects.died(one)
+        for one in recoveries.end(window.end):
+            note(one)
         self.agents += 1
         self.failovers += during
         self.spans += lived if (last := spans.last()) is None else [*lived, last]
@@ -119,7 +144,7 @@ class _Findings:
 
 def verdict_of(report: ScenarioReport, agents: Iterable[Judged], problems: Iterable[str] = ()) -> Verdict:
     """The verdict of histories, each of which is read once."""
-    window = _Window(report.started, report.ended)
+    window = _Window(report.started, report.ended, timedelta(seconds=report.steady))
     actions = [one for one in report.of(Phase.METHOD) if one.kind == "action" and one.started is not None]
     targets, found, unread = Targets(actions), _Findings(), list(problems)
     for judged in agents:
@@ -142,14 +167,16 @@ def verdict_of(report: ScenarioReport, agents: Iterable[Judged], problems: Itera
         recovery=(100.0 * recovered / len(deaths), mean) if deaths else None,
         consistency=consistency,
     )
-    score = score if actions else None
     succeeded = [one for one in actions if one.outcome is Outcome.SUCCEEDED]
+    # Where nothing was done, whatever is well is no merit of anybody's.
+    score = score if succeeded else None
     took = math.fsum(one.duration for one in succeeded) / len(succeeded) if succeeded else 0.0
     return Verdict(
         agents=found.agents,
         actions=len(actions),
         deaths=len(deaths),
         recovered=recovered,
+        relapses=sum(one.relapses for one in deaths),
         times=times,
         availability=availability,
         consistency=consistency,

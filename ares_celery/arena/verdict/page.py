@@ -59,6 +59,9 @@ def _page(report: ScenarioReport) -> Iterator[str]:
     yield ".</p>"
     if report.partial:
         yield f'<p class="interrupted">Only a part was done: {escape(report.partial_because)}.</p>'
+    if report.reasons:
+        told = "".join(f"<li>{escape(one)}</li>" for one in report.reasons)
+        yield f'<ul class="{report.status.value}">{told}</ul>'
     if report.verdict is not None:
         yield from _numbers(report, report.verdict)
         yield from _timeline(report, report.verdict)
@@ -84,6 +87,7 @@ def _numbers(report: ScenarioReport, verdict: Verdict) -> Iterator[str]:
         ("Passed", f"{report.passed} of {report.passed + report.failed}"),
         ("Deaths", str(verdict.deaths)),
         ("Recovered", str(verdict.recovered)),
+        ("Relapses", str(verdict.relapses)),
         ("MTTR", _seconds(times.avg) if times else NO_DATA),
         ("Fastest, 95 %, slowest", f"{times.min:.3f}, {times.p95:.3f}, {times.max:.3f} s" if times else NO_DATA),
         ("Availability", NO_DATA if verdict.availability is None else f"{verdict.availability:.2f} %"),
@@ -141,14 +145,20 @@ def _effects(verdict: Verdict) -> Iterator[str]:
     if not verdict.effects:
         return
     yield "<h2>Fault → detected → recovered</h2><table><tr><th>Action</th><th>Agent</th><th>Outcome</th>"
-    yield "<th>Death</th><th>Detected in</th><th>Recovered in</th><th>Lasted</th><th>Met meanwhile</th></tr>"
+    yield "<th>Death</th><th>Detected in</th><th>Recovered in</th><th>Of which backoff</th>"
+    yield "<th>Lasted</th><th>Met meanwhile</th></tr>"
     for one in verdict.effects:
         yield f"<tr><td>{escape(one.name)}</td><td>{escape(_whom(one))}</td>"
         yield f'<td class="{one.outcome}">{one.outcome}</td><td>{escape(one.cause) or "–"}</td>'
-        yield f"<td>{_seconds(one.detected)}</td><td>{_seconds(one.recovered)}</td>"
+        yield f"<td>{_seconds(one.detected)}</td><td>{_seconds(one.recovered)}{_relapses(one)}</td>"
+        yield f"<td>{_seconds(one.backoff) if one.deaths else '–'}</td>"
         yield f"<td>{_seconds(one.lasted)}{f', {escape(one.ended)}' if one.ended else ''}</td>"
         yield f"<td>{escape(', '.join(f'{name} × {count}' for name, count in one.felt.items()) or '–')}</td></tr>"
     yield "</table>"
+
+
+def _relapses(effect: FaultEffect) -> str:
+    return f", {effect.relapses} relapses" if effect.relapses else ""
 
 
 def _whom(effect: FaultEffect) -> str:
@@ -173,6 +183,6 @@ def _activities(phase: Phase, found: Sequence[ActivityReport]) -> Iterator[str]:
     yield "<th>Took</th><th>Problem</th></tr>"
     for one in found:
         state = one.outcome.value
-        yield f'<tr><td>{escape(one.label or one.name)}</td><td class="{state}">{state}</td>'
+        yield f'<tr><td>{escape(one.label or one.name)}</td><td class="{state}">{one.told}</td>'
         yield f"<td>{one.expected or '–'}</td><td>{one.duration:.3f} s</td><td>{escape(one.problem)}</td></tr>"
     yield "</table>"

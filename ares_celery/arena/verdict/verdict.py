@@ -25,11 +25,14 @@ class FaultEffect:
         target: The agent that it was about.
         at: When, by the clock of the store.
         outcome: How the action itself ended.
-        cause: The class of the death that came of it; empty when it killed nobody.
+        cause: The class of the death that came of it; ``killed`` for who was killed together with others, which the
+            runtime cannot tell from them; empty when it killed nobody.
         detected: Seconds until the death was found, of several the last; None: there was none.
-        recovered: Seconds until all that had died ran again; None: one did not, or none had died.
+        recovered: Seconds until all that had died ran again for good; None: one did not, or none had died.
         agents: Whom it was about, as far as they were judged: also those that a kill took along.
         deaths: How many of them died of it.
+        relapses: How often they died again when they had just come back, until they stayed.
+        backoff: Seconds of ``recovered`` that were waits before a first try, on purpose; of several agents the longest.
         lasted: Seconds that the fault was active; None: it is not over, or no fault that lasts.
         ended: How that ended: ``healed``, ``time``, ``count`` or ``replaced``.
         felt: Events that tell of a disturbance, by type, until the next action on the same agent: how many.
@@ -45,6 +48,8 @@ class FaultEffect:
     recovered: float | None = None
     agents: tuple[str, ...] = ()
     deaths: int = 0
+    relapses: int = 0
+    backoff: float = 0.0
     lasted: float | None = None
     ended: str = ""
     felt: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -62,13 +67,14 @@ class Verdict:
     Attributes:
         agents: How many were judged.
         actions: Actions of the method.
-        deaths: Failovers that nobody had asked for, triggered during the run.
-        recovered: Those after which the agent ran again.
+        deaths: Failovers that nobody had asked for, triggered during the run; one with its relapses is one.
+        recovered: Those after which the agent ran again and stayed up, for the ``steady`` of the report.
+        relapses: Deaths of agents that had just come back, and did not stay up for that long.
         times: How long that took; None: nothing was recovered.
         availability: Per cent of the time that agents were up when they should have been; None: none should have been.
         consistency: Per cent of agents whose whole history is sound; None: there is none.
         invariants: What was checked in the histories.
-        score: From 0 to 100; None: nothing happened that could be judged.
+        score: From 0 to 100; None: no action succeeded, or nothing happened that could be judged.
         go: What the original would say of the injections.
         effects: What came of each action.
         failovers: Those of the run, restores included.
@@ -80,6 +86,7 @@ class Verdict:
     actions: int = 0
     deaths: int = 0
     recovered: int = 0
+    relapses: int = 0
     times: RecoveryTimes | None = None
     availability: float | None = None
     consistency: float | None = None
@@ -97,6 +104,14 @@ class Verdict:
         """Every invariant holds, and every stream could be read."""
         return all(one.holds for one in self.invariants) and not self.problems
 
+    def reasons(self) -> tuple[str, ...]:
+        """What is wrong, in sentences: who did not come back, what is not sound, what could not be read."""
+        return (
+            *(_away(one) for one in self.failovers if one.is_lost),
+            *(_broken(one) for one in self.invariants if not one.holds),
+            *(f"the history of {problem}" for problem in self.problems),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Everything as plain JSON values; ``no data`` where nothing happened."""
         return {
@@ -104,6 +119,7 @@ class Verdict:
             "actions": self.actions,
             "deaths": self.deaths,
             "recovered": self.recovered,
+            "relapses": self.relapses,
             "mttr": NO_DATA if self.times is None else self.times.to_json(),
             "availability": _or_no_data(self.availability),
             "consistency": _or_no_data(self.consistency),
@@ -122,6 +138,17 @@ def _or_no_data(value: float | None) -> float | str:
     return NO_DATA if value is None else round(value, 4)
 
 
+def _away(one: Failover) -> str:
+    again = f" and again {one.relapses} times right after it came back" if one.relapses else ""
+    last = "it had just come back when the run ended" if one.end == "unsteady" else "it did not come back for good"
+    return f"{one.agent_id} died ({one.cause}){again}: {last}"
+
+
+def _broken(one: Checked) -> str:
+    more = f", and {one.count - 1} more" if one.count > 1 else ""
+    return f"{one.name} is broken: {one.told[0] if one.told else one.meaning}{more}"
+
+
 def _failover(one: Failover) -> dict[str, Any]:
     return {
         "agent_id": one.agent_id,
@@ -132,4 +159,6 @@ def _failover(one: Failover) -> dict[str, Any]:
         "completed": one.completed.isoformat() if one.completed else None,
         "seconds": one.seconds,
         "end": one.end,
+        "relapses": one.relapses,
+        "backoff": one.backoff,
     }

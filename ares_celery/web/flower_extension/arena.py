@@ -29,7 +29,7 @@ __all__ = [
     "validate_scenario",
 ]
 
-SURVIVAL_FIELDS: Final = ("seed", "duration", "interval", "agents", "faults", "force", "settle", "reason")
+SURVIVAL_FIELDS: Final = ("seed", "duration", "interval", "agents", "faults", "force", "settle", "steady", "reason")
 VALIDATE_FIELDS: Final = ("scenario", "variables")
 #: The environment of this machine holds its secrets, and a report would show what a scenario reads of it.
 _NOTHING: Final[Mapping[str, str]] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ares_celery.arena.verdict.judge import judged
+from ares_celery.arena.verdict.judge import judged, unjudged
 from ares_celery.clock import Clock, to_datetime
 from ares_celery.errors import OperationNotSupportedError
 from ares_celery.errors.wording import describe_error
@@ -112,8 +112,9 @@ class Runs:
             report = run.runner.run()
             try:
                 report = judged(self._manager, report, run.agents)
-            except Exception:
+            except Exception as error:
                 log.exception("run %s of %r could not be judged; its report has no verdict", run.id, run.title)
+                report = unjudged(report, describe_error(error))
         except BaseException as error:  # noqa: BLE001 - whoever asks for the run learns of it
             log.warning("run %s of %r failed: %s", run.id, run.title, describe_error(error))
             run.done.set_exception(error)

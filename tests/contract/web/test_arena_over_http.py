@@ -275,6 +275,8 @@ def test_history_and_score_tell_of_what_was_done_from_anywhere(site: FlowerSite,
     assert told[:2] == [("slow_agent", "somebody else"), ("corrupt_memory", "somebody else")]
     assert [name for name, _ in told] == ["slow_agent", "corrupt_memory", "heal"]
     assert len(site.get("/arena/history?limit=1").json["history"]) == 1
+    # A return counts when it has held for two seconds.
+    wait_until(lambda: site.get("/arena/metrics?since=10m&agent_id=one").json["recovered"], "the return", timeout=20)
     metrics = site.get("/arena/metrics?since=10m&agent_id=one").json
     assert (metrics["actions"], metrics["deaths"], metrics["recovered"]) == (2, 1, 1)
     assert metrics["mttr"]["max"] > 0

@@ -50,8 +50,14 @@ class StandIn:
             self.unseen[one] -= 1
             if self.unseen[one] < 0:
                 del self.unseen[one]
-                self.infos[one] = self.infos[one].model_copy(update={"incarnation": self.infos[one].incarnation + 1})
+                self.return_of(one)
         return [one for one in self.infos.values() if states is None or one.state in states]
+
+    def return_of(self, agent_id: str) -> None:
+        """It has died once more, and runs again."""
+        info = self.infos[agent_id]
+        deaths = {"crash": info.deaths.get("crash", 0) + 1}
+        self.infos[agent_id] = info.model_copy(update={"incarnation": info.incarnation + 1, "deaths": deaths})
 
     def get_agent_info(self, agent_id: str) -> AgentInfo | None:
         return self.infos.get(agent_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -16,9 +16,10 @@ from ares_celery.arena.survival import (
     plan_survival,
     survival_options,
 )
-from ares_celery.arena.verdict.journal import Phase, RunStatus, ScenarioReport
+from ares_celery.arena.verdict.journal import Outcome, Phase, RunStatus, ScenarioReport
 from ares_celery.errors import (
     AgentNotFoundError,
+    AgentNotRunningError,
     ArenaBusyError,
     ChaosDisabledError,
     InvalidScenarioError,
@@ -54,7 +55,7 @@ class Guarded(StandIn):
 
 def survive(manager: StandIn, **options: Any) -> SurvivalRun:
     """A run of a moment."""
-    quick: dict[str, Any] = {"seed": 7, "duration": "200ms", "interval": "20ms", "settle": "50ms"}
+    quick: dict[str, Any] = {"seed": 7, "duration": "200ms", "interval": "20ms", "settle": "50ms", "steady": "10ms"}
     return SurvivalRun(cast("Any", manager), **{**quick, **options})
 
 
@@ -161,7 +162,8 @@ def test_its_faults_end_with_it_and_it_deviates_where_an_agent_does_not_come_bac
     assert len(injected) == len(healed) == len(report.of(Phase.ROLLBACK)) == 3
     manager.infos["a"] = manager.infos["a"].model_copy(update={"state": AgentState.PARKED})
     manager.infos["b"] = manager.infos["a"].model_copy(update={"id": "b", "state": AgentState.RUNNING})
-    assert survive(manager, agents=["a", "b"]).run().status is RunStatus.DEVIATED
+    report = survive(manager, agents=["a", "b"]).run()
+    assert (report.status, report.reasons) == (RunStatus.DEVIATED, ("a was given up on ()",))
 
 
 @pytest.mark.parametrize(
@@ -205,11 +207,40 @@ def test_what_cannot_be_is_named(field: str, value: object) -> None:
 
 
 def test_a_slip_in_the_name_of_an_agent_is_no_fleet_that_survives() -> None:
-    """Nothing is injected, the arena is free again, and the name is told."""
+    """Nothing is injected, the arena is free again, and the name is told: whoever asks before the run gets an error."""
     manager = Guarded("a")
+    run = survive(manager, agents=["a", "typo"])
     with pytest.raises(AgentNotFoundError, match="'typo'"):
-        survive(manager, agents=["a", "typo"]).run()
+        run.demand_agents()
+    report = run.run()
+    assert (report.status, deeds(report)) == (RunStatus.PRECONDITION, [])
+    assert report.reasons == (report.partial_because,)
+    assert "'typo'" in report.partial_because
     assert (manager.calls, manager.held) == ([], None)
+
+
+def test_a_fleet_that_met_nothing_has_survived_nothing() -> None:
+    """Every fault was refused: no success, and why; one that could be injected is enough."""
+    refused = AgentNotRunningError(agent_id="a", state="resurrecting", operation="slow_agent")
+    report = survive(Guarded("a", slow_agent=refused), faults=["slow_agent"], duration="40ms").run()
+    assert report.status is RunStatus.PRECONDITION
+    assert report.reasons[0].startswith("no fault could be injected: AgentNotRunningError")
+    mixed = survive(Guarded("a", slow_agent=refused), faults=["slow_agent", "partition_network"])
+    found = mixed.run()
+    assert {one.outcome for one in found.of(Phase.METHOD)} == set(Outcome) - {Outcome.SKIPPED, Outcome.CANCELLED}
+    assert (found.status, found.reasons) == (RunStatus.COMPLETED, ())
+
+
+def test_where_chaos_is_off_nothing_is_drawn_that_needs_it() -> None:
+    """It is refused before its first action, whatever that is; pauses need no leave."""
+    manager = Guarded("a")
+    manager.config.chaos = False
+    report = survive(manager, seed=1).run()
+    assert (report.status, deeds(report), manager.calls) == (RunStatus.PRECONDITION, [], [])
+    assert "chaos is off" in report.reasons[0]
+    assert survive(manager, faults=["pause_agent"], duration="20ms").run().status is RunStatus.COMPLETED
+    manager.allowed_until = datetime(2030, 1, 2, tzinfo=UTC)
+    assert survive(manager, seed=1).run().status is RunStatus.COMPLETED
 
 
 @pytest.mark.parametrize(

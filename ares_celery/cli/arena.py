@@ -2,66 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ares_celery.cli.apps import Session, pass_session
 from ares_celery.cli.arena_compare import compare
+from ares_celery.cli.arena_report import REPORT_FILES, finish, report_options, tell
 from ares_celery.cli.exit_codes import ExitCode
 from ares_celery.cli.options import why_options
-from ares_celery.cli.output import clean, output_option, print_facts, print_json, print_table, say
+from ares_celery.cli.output import output_option, print_facts, print_json, print_table, say
 
 if TYPE_CHECKING:
     from ares_celery.arena.runner import ScenarioRun
     from ares_celery.arena.survival import SurvivalRun
-    from ares_celery.arena.verdict.journal import ActivityReport, ScenarioReport
+    from ares_celery.arena.verdict.journal import ScenarioReport
 
 __all__ = ["arena"]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _FILE = click.argument("file", metavar="FILE")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_CODES: Final[Mapping[str, ExitCode]] = {
-    "completed": ExitCode.OK,
-    "deviated": ExitCode.FAILED,
-    "interrupted": ExitCode.FAILED,
-    "precondition": ExitCode.PRECONDITION,
-}
-
-
-_NAMES: Final = {"--html": "html", "--junit": "junit", "--report": "report_file"}
-
-
-def _report_options(function: F) -> F:
-    """Where the report goes beside the terminal."""
-    path = click.Path(dir_okay=False, writable=True, path_type=Path)
-
-    def in_a_folder(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-        # Now, and not when the run of an hour is over.
-        if value is not None and not (value.parent.is_dir() and os.access(value.parent, os.W_OK)):
-            raise click.BadParameter(f"there is no folder {str(value.parent)!r} to write to", ctx, param)
-        return value
-
-    for name, what in (("--html", "one page with a timeline"), ("--junit", "JUnit XML"), ("--report", "JSON")):
-        said = f"Also write the report there, as {what}."
-        function = click.option(name, _NAMES[name], type=path, metavar="PATH", callback=in_a_folder, help=said)(
-            function
-        )
-    told = "Judge the run by the events of the agents.  [default: yes]"
-    return click.option("--verdict/--no-verdict", default=True, help=told)(function)
 
 
 @click.group()
@@ -110,7 +80,7 @@ _MODULES = click.option(
 @_FILE
 @_VARIABLES
 @_MODULES
-@_report_options
+@report_options
 @output_option
 @pass_session
 def run(
@@ -128,9 +98,9 @@ def run(
     from ares_celery.arena.runner import ScenarioRun
 
     scenario = load_scenario(file, variables=_typed(variables), allow_modules=modules)
-    going = ScenarioRun(session.manager, scenario, allow_modules=modules, listener=_tell)
+    going = ScenarioRun(session.manager, scenario, allow_modules=modules, listener=tell)
     report = _run_to_its_end(going)
-    _finish(session, report, output, scenario.agents, **reports)
+    finish(session, report, output, scenario.agents, **reports)
 
 
 @arena.command()
@@ -214,7 +184,7 @@ def _shown(variables: Mapping[str, Any]) -> str:
 @click.option("--force", is_flag=True, help="A kill may take along the other agents of a process.")
 @click.option("--settle", metavar="TIME", help="How long agents may take to come back afterwards.  [default: 60s]")
 @click.option("--steady", metavar="TIME", help="How long each of them has to stay up then.  [default: 2s]")
-@_report_options
+@report_options
 @why_options
 @output_option
 @pass_session
@@ -225,17 +195,17 @@ def survival(session: Session, /, *, file: str | None, output: str, **options: A
     """
     from ares_celery.arena.survival import SurvivalRun, survival_options
 
-    reports = {name: options.pop(name) for name in (*_NAMES.values(), "verdict")}
+    reports = {name: options.pop(name) for name in (*REPORT_FILES, "verdict")}
     said: dict[str, Any] = {}
     if file is not None:
         if not Path(file).is_file():
             raise click.UsageError(f"there is no file {file!r}")
         said = survival_options(Path(file).read_bytes(), file)
     said |= {name: value for name, value in options.items() if value not in (None, (), False, "")}
-    going = SurvivalRun(session.manager, listener=_tell, **said)
+    going = SurvivalRun(session.manager, listener=tell, **said)
     say(f"seed {going.seed}")
     report = _run_to_its_end(going)
-    _finish(session, report, output, said.get("agents", ()), **reports)
+    finish(session, report, output, said.get("agents", ()), **reports)
 
 
 @arena.command()
@@ -349,71 +319,3 @@ def _run_to_its_end(going: ScenarioRun | SurvivalRun) -> ScenarioReport:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-
-
-def _tell(report: ActivityReport) -> None:
-    name = report.label or report.name
-    problem = f": {clean(report.problem)}" if report.problem else ""
-    say(f"{report.phase.value:<8}  {report.told:<9}  {report.duration:7.3f} s  {clean(name)}{problem}")
-
-
-def _finish(  # noqa: PLR0913 - one parameter for each form of a report
-    session: Session,
-    report: ScenarioReport,
-    output: str,
-    agents: Sequence[str],
-    *,
-    report_file: Path | None,
-    junit: Path | None,
-    html: Path | None,
-    verdict: bool,
-) -> None:
-    """Judges, prints, writes, and ends with the exit code; what cannot be had does not take the rest along."""
-    from ares_celery.arena.verdict.files import write_report
-    from ares_celery.arena.verdict.judge import judged, unjudged
-    from ares_celery.errors import AresError
-
-    failure: AresError | None = None
-    if verdict:
-        try:
-            report = judged(session.manager, report, agents)
-        except AresError as error:
-            failure, report = error, unjudged(report, error)
-    told = report.to_json()
-    if output == "json":
-        print_json(told)
-    else:
-        shown = ("title", "status", "reasons", "passed", "failed", "seed", "started", "ended")
-        facts = {name: told[name] for name in shown if told[name] not in (None, "", [])}
-        if report.reasons:
-            facts["reasons"] = "; ".join(report.reasons)
-        print_facts({**facts, **_said_of(told["verdict"])})
-    write_report(report, json=report_file, junit=junit, html=html)
-    if failure is not None:
-        say("the run is over and reported, but its events could not be read: there is no verdict")
-        raise failure
-    code = _CODES[report.status.value]
-    if code:
-        raise click.exceptions.Exit(code)
-
-
-def _said_of(verdict: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The verdict in a few lines."""
-    if verdict is None:
-        return {}
-    names = (
-        "agents",
-        "deaths",
-        "recovered",
-        "relapses",
-        "availability",
-        "consistency",
-        "score",
-        "grade",
-        "go_score",
-        "go_grade",
-    )
-    mttr = verdict["mttr"]
-    times = mttr if isinstance(mttr, str) else ", ".join(f"{name} {value:.3f}" for name, value in mttr.items())
-    broken = [said for one in verdict["invariants"] for said in one["violations"]] + verdict["problems"]
-    return {**{name: verdict[name] for name in names}, "mttr": times, "broken": "; ".join(broken)}

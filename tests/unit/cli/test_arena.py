@@ -13,7 +13,7 @@ import pytest
 
 from ares_celery.arena.verdict.journal import RunStatus, ScenarioReport
 from ares_celery.cli.apps import Session
-from ares_celery.cli.arena import _finish
+from ares_celery.cli.arena_report import finish
 from ares_celery.errors import StoreUnavailableError
 from ares_celery.model.arena import ArenaHold
 from tests.unit.arena.test_loading import activity, experiment, seed, step
@@ -179,7 +179,7 @@ def test_a_run_without_a_verdict_is_reported_all_the_same(
     file = tmp_path / "r.json"
     session = cast("Any", SimpleNamespace(manager=None))
     with pytest.raises(StoreUnavailableError):
-        _finish(session, report, "json", (), report_file=file, junit=None, html=None, verdict=True)
+        finish(session, report, "json", (), report_file=file, junit=None, html=None, verdict=True)
     told = capsys.readouterr()
     assert json.loads(told.out) == json.loads(file.read_text())
     assert "there is no verdict" in told.err

@@ -187,6 +187,55 @@ def test_mttr_is_that_of_real_recovery_events(runtime: Runtime, monkeypatch: pyt
     assert [one.target for one in verdict.effects if one.detected is not None and one.recovered] == ["a", "b"]
 
 
+class Frail:
+    """Lives once; every later life ends as soon as it has begun."""
+
+    def __init__(self, agent_id: str) -> None: ...
+
+    async def start(self, ctx: AgentContext) -> None:
+        await ctx.emit("began", {})
+        if ctx.incarnation > 1:
+            raise RuntimeError("too frail")
+        while not ctx.stop_requested:
+            await ctx.sleep(60)
+
+
+@pytest.mark.spec(146)
+@pytest.mark.parametrize("cap", [0, 3], ids=["for ever", "given up on"])
+def test_an_agent_that_crashes_at_once_in_each_later_life_has_not_recovered(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, cap: int
+) -> None:
+    """Though it ran again, and made progress, a moment after each death: never completed, and why."""
+    deeds = ModuleType("arena_frail_deeds")
+
+    def die() -> None:
+        runtime.manager.notify_agent_dead("f", "on purpose", epoch=runtime.manager.get_agent_info("f").epoch)  # type: ignore[union-attr]
+        wait_until(lambda: runtime.manager.get_agent_info("f").incarnation >= 3, "two more lives")  # type: ignore[union-attr]
+
+    deeds.die = die  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "arena_frail_deeds", deeds)
+    runtime.register("frail", Frail)
+    runtime.manager.start_agent(AgentSpec(id="f", type="frail", max_restarts=cap), wait="running")
+    provider = {"type": "python", "module": "arena_frail_deeds", "func": "die"}
+    document = {
+        "title": "t",
+        "method": [{"type": "action", "name": "die", "provider": provider}],
+        "extensions": [{"name": "ares", "agents": ["f"], "config": {"settle": "1s", "steady": "500ms"}}],
+    }
+    scenario = parse_scenario(document, allow_modules=["arena_frail_deeds"])
+    report = judged(
+        runtime.manager, ScenarioRun(runtime.manager, scenario, allow_modules=["arena_frail_deeds"]).run(), ["f"]
+    )
+    verdict = report.verdict
+    assert verdict is not None
+    assert (report.status, verdict.deaths, verdict.recovered) == (RunStatus.DEVIATED, 1, 0)
+    assert verdict.relapses >= 2
+    assert len(report.reasons) == 1
+    assert report.reasons[0].startswith("f was given up on (cap): " if cap else "f died ")
+    assert "too frail" in report.reasons[0]
+    assert verdict.is_sound
+
+
 @pytest.mark.parametrize("page", [1, 3, 250])
 def test_a_probe_counts_the_deaths_of_a_time(runtime: Runtime, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     """Whatever lies between and behind them; a restore that somebody asked for is none."""

@@ -172,5 +172,6 @@ def spans(agent_id: str, events: Iterable[Event], start: datetime, end: datetime
 
 def _state_after(event: Event) -> str | None:
     if event.type == EventType.AGENT_STOPPED:
-        return "down" if event.payload.get("auto_restore") else "out"
+        # Of an end in order it says nothing; of a death, whether somebody brings the agent back.
+        return "down" if "auto_restore" in event.payload else "out"
     return _STATES.get(event.type)

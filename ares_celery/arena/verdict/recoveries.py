@@ -13,6 +13,7 @@ from ares_celery.model.event import Event, EventType
 __all__ = ["RecoveryReader"]
 
 _GIVEN_UP: Final = frozenset({EventType.AGENT_EXHAUSTED, EventType.AGENT_PARKED})
+_BEGINS: Final = frozenset({EventType.AGENT_STARTED, EventType.FAILOVER_COMPLETED})
 #: Ends of an incarnation that are no death: whoever watches for a relapse need not go on.
 _ORDERED: Final = frozenset({"restore", "drain"})
 
@@ -32,6 +33,7 @@ class RecoveryReader:
             steady: How long an agent has to stay up.
             is_ordered: Of two deaths, the second one is the work of somebody, and no relapse of the first.
         """
+        self._agent_id = agent_id
         self._reader = FailoverReader(agent_id)
         self._steady = steady
         self._is_ordered = is_ordered
@@ -41,12 +43,18 @@ class RecoveryReader:
         #: What the one that goes on now belongs to.
         self._before: Failover | None = None
         self._seen: datetime | None = None
+        self._life = 0
 
     def see(self, event: Event) -> Iterator[Failover]:
         """The failovers that are over for good with this event."""
         self._seen = event.time
+        if event.type in _BEGINS:
+            self._life = int(event.payload.get("incarnation") or 0)
         if self._last is not None and self._is_settled_by(event):
             yield self._take()
+        if event.type == EventType.AGENT_STOPPED and event.payload.get("auto_restore") is False:
+            yield from self._lost(event)
+            return
         ended = self._reader.see(event)
         if ended is not None:
             self._close(ended, event.time)
@@ -59,12 +67,7 @@ class RecoveryReader:
             else:
                 yield self._take()
         elif self._last is not None and event.type in _GIVEN_UP:
-            # Nobody tries to bring it back, so there is no failover of this death.
-            given_up = self._take()
-            came_back = given_up.end == "completed"
-            more = 1 if came_back else 0
-            end = "given up" if came_back else given_up.end
-            yield replace(given_up, completed=None, end=end, relapses=given_up.relapses + more)
+            yield _given_up(self._take())
 
     def end(self, until: datetime) -> Iterator[Failover]:
         """What is left when all events were seen; ``until``: so far nothing else has happened."""
@@ -83,8 +86,22 @@ class RecoveryReader:
         """The last one is over, whatever this event is: time has shown it, or somebody ended the agent."""
         if self._closed is not None and event.time - self._closed >= self._steady:
             return True
-        is_stop = event.type == EventType.AGENT_STOPPED and not event.payload.get("auto_restore")
+        is_stop = event.type == EventType.AGENT_STOPPED and "auto_restore" not in event.payload
         return is_stop or event.type in {EventType.AGENT_COMPLETED, EventType.AGENT_STARTED}
+
+    def _lost(self, event: Event) -> Iterator[Failover]:
+        """A death after which nobody brings the agent back: of it there is no failover."""
+        if self._reader.going is not None:
+            return
+        cause = str(event.payload.get("cause", ""))
+        death = Failover(self._agent_id, self._life, event.time, cause=cause, end="given up")
+        if self._last is None:
+            yield death
+        elif self._is_ordered(self._last, death):
+            yield self._take()
+            yield death
+        else:
+            yield _given_up(self._take())
 
     def _close(self, ended: Failover, moment: datetime) -> None:
         before, self._before = self._before, None
@@ -103,3 +120,10 @@ class RecoveryReader:
         assert last is not None  # noqa: S101 - callers have looked
         self._last = self._closed = None
         return last
+
+
+def _given_up(last: Failover) -> Failover:
+    """One that nobody goes on with, though it had perhaps just come back."""
+    if last.end != "completed":
+        return last
+    return replace(last, completed=None, end="given up", relapses=last.relapses + 1)

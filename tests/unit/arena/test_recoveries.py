@@ -74,6 +74,20 @@ def test_who_is_given_up_on_right_after_a_return_is_lost(word: str) -> None:
     assert (verdict(failed).relapses, verdict(failed).failovers[0].end) == (0, "failed")
 
 
+def test_a_death_after_which_nobody_brings_it_back_is_one() -> None:
+    """It has no failover: its restarts were used up, or it is to run only once."""
+    stream = Stream().add(0, "agent.started", incarnation=4).add(10, "agent.stopped", auto_restore=False, cause="lost")
+    found = verdict(stream, kill("k", 9, incarnations={"a": 4}))
+    assert (found.deaths, found.recovered, found.relapses, found.availability) == (1, 0, 0, 10.0)
+    assert found.reasons() == ("a died (lost): it did not come back for good",)
+    assert [(one.deaths, one.detected, one.recovered) for one in found.effects] == [(1, 1.0, None)]
+    again = looping(1).add(11.5, "agent.stopped", auto_restore=False, cause="crash").add(11.5, "agent.exhausted")
+    assert (verdict(again).deaths, verdict(again).relapses, verdict(again).recovered) == (1, 1, 0)
+    killed = kill("again", 11.2, incarnations={"a": 2})
+    both = verdict(again, kill("k", 9, incarnations={"a": 1}), killed)
+    assert (both.deaths, both.relapses, both.recovered) == (2, 0, 1)
+
+
 def test_a_death_while_it_comes_back_belongs_to_the_same_recovery() -> None:
     """It was aborted by the next one; one that somebody aborted is no loss."""
     stream = Stream().add(0, "agent.started").death(10, None).add(11, "failover.aborted").death(11, 1.0, incarnation=2)

@@ -75,7 +75,7 @@ class Place:
         """At once."""
         return self._done()
 
-    def close(self, seconds: float) -> Any:
+    def close(self, seconds: float, by: object) -> Any:
         """Notes it."""
         self.closings.append(seconds)
         return self._done()

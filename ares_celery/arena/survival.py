@@ -280,7 +280,7 @@ class SurvivalRun:
             because = self._why
         status, because = self._status(cannot, because, away)
         return ScenarioReport(
-            title=f"survival of {len(targets)} agents",
+            title=f"survival of {len(targets)} agent{'' if len(targets) == 1 else 's'}",
             status=status,
             activities=tuple(self._reports),
             namespace=self._manager.namespace,

@@ -139,7 +139,9 @@ def test_a_second_concurrent_run_is_refused_with_an_error() -> None:
 def test_a_run_without_a_seed_tells_the_one_it_drew() -> None:
     """So that it can be run again."""
     run = survive(Guarded(), seed=None)
-    assert run.run().seed == run.seed
+    report = run.run()
+    assert (report.seed, report.title) == (run.seed, "survival of 2 agents")
+    assert survive(Guarded("a")).run().title == "survival of 1 agent"
 
 
 def test_a_run_that_somebody_stops_from_afar_ends_and_says_why() -> None:

@@ -247,7 +247,13 @@ def test_who_logged_in_did_what_a_run_did(site: FlowerSite, runtime: Runtime) ->
     """Faults of scenarios and survival runs, and what sets them right: in the history, and in the agent's events."""
     site.post("/arena/scenario/run", {"scenario": scenario(slow())})
     site.post("/arena/survival", {"seed": 7, "duration": 0.3, "interval": 0.1, "faults": ["slow_agent", "pause_agent"]})
-    wait_until(lambda: site.get("/arena/survival/status").json["survival"] is None, "the survival run to end")
+
+    def is_over() -> bool:
+        # Who was paused and is to run again may need a look of the sweep for it.
+        runtime.sweep()
+        return site.get("/arena/survival/status").json["survival"] is None
+
+    wait_until(is_over, "the survival run to end", timeout=20)
     told = [(one["operation"], one["actor"]) for one in site.get("/arena/history").json["history"]]
     assert {name for name, _ in told} >= {"slow_agent", "heal"}
     assert {actor for _, actor in told} == {"operator (flower)"}

@@ -23,20 +23,27 @@ from ares_celery.cli.supervisor import supervisor
 from ares_celery.cli.up import up
 from ares_celery.cli.version import show_version, version
 from ares_celery.cli.words import in_cli_words
-from ares_celery.errors import AresError
+from ares_celery.errors import AresError, InvalidScenarioError
 
 __all__ = ["cli", "main"]
 
+#: What each fault of a scenario begins with.
+_FAULT = "\n  "
+
 
 class _ErrorsAsExitCodes(click.Group):
-    """Turns our errors into one line on stderr and an exit code; any other exception is a bug with its traceback."""
+    """Turns our errors into a line on stderr and an exit code; any other exception is a bug with its traceback."""
 
     @override
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except AresError as error:
-            say(f"ares: {clean(in_cli_words(error))}")
+            # The faults of a scenario are a list; whatever else breaks lines is somebody's text.
+            lines = (
+                in_cli_words(error).split(_FAULT) if isinstance(error, InvalidScenarioError) else [in_cli_words(error)]
+            )
+            say(f"ares: {_FAULT.join(map(clean, lines))}")
             ctx.exit(exit_code_of(error))
 
 

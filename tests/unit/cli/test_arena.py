@@ -71,7 +71,9 @@ def test_run_refuses_a_file_with_faults_before_it_opens_anything(file: Path) -> 
     """Exit code 2, and all of them in the text."""
     result = run("arena", "run", str(file))
     assert result.exit_code == 2
-    assert "3 faults" in result.stderr
+    first, *faults = result.stderr.splitlines()
+    assert first.endswith("3 faults:")
+    assert len(faults) == 3, "a line each"
     assert "pass --var agent_id" in run("arena", "run", "kill-agent").stderr
     assert run("arena", "run", "kill-agent", "--var", "agent_id").exit_code == 2
 

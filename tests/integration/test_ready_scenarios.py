@@ -37,7 +37,7 @@ SIDE_BY_SIDE = (
     "tool-timeout",
 )
 KILLS = ("kill-agent", "kill-worker")
-VARIABLES = {"patience": "30s", "lasts": "3s", "overlap": "1s", "rest": "500ms"}
+VARIABLES = {"patience": "30s", "lasts": "5s", "overlap": "1s", "rest": "500ms"}
 HAS_HTTP = find_spec("httpx2") is not None or find_spec("httpx") is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 import uuid
@@ -44,6 +45,8 @@ __all__ = [
     "plan_survival",
     "survival_options",
 ]
+
+log: Final = logging.getLogger(__name__)
 
 DEFAULT_DURATION: Final = timedelta(minutes=30)
 DEFAULT_INTERVAL: Final = timedelta(seconds=10)
@@ -359,9 +362,9 @@ class SurvivalRun:
         """Keeps the arena; False when the run is to end."""
         try:
             self.hold()
-        except StoreUnavailableError:
+        except StoreUnavailableError as error:
             # Away for a while: the agents live through that, and so does the run.
-            pass
+            log.warning("the survival run goes on, though its arena cannot be kept: %s", error)
         except AresError as error:
             self.stop(str(error))
         return not self._ring.stop.is_set()

@@ -56,6 +56,7 @@ class EventStream(ApiHandler):
         try:
             await self._follow(subscription, named=named)
         except StreamClosedError:
+            # The client has left, as every client of a stream does at some time.
             pass
         finally:
             self.desk.streams -= 1

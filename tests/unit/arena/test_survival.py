@@ -284,6 +284,26 @@ def test_a_store_that_is_away_at_the_end_takes_no_report_along(monkeypatch: pyte
     assert (report.status, len(deeds(report)), len(looks)) == (RunStatus.COMPLETED, 3, 4)
 
 
+def test_a_store_that_is_away_meanwhile_ends_no_run_and_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The agents live through that, too; whoever looks for the arena's holder finds why there was none."""
+    manager = Guarded("a")
+    run = survive(manager, faults=["slow_agent"], duration="60ms")
+    real, holds = manager.hold_arena, list[int]()
+
+    def held(owner: str, info: Mapping[str, Any], **given: Any) -> ArenaHold:
+        holds.append(1)
+        if len(holds) == 2:
+            raise StoreUnavailableError(url="redis://", problem="gone")
+        return real(owner, info, **given)
+
+    monkeypatch.setattr(manager, "hold_arena", held)
+    assert run.run().status is RunStatus.COMPLETED
+    assert len(holds) > 2
+    assert caplog.text.count("its arena cannot be kept: the store at redis:// did not answer: gone") == 1
+
+
 def test_the_arena_is_kept_while_things_are_set_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each heal may take its time, and nobody else may begin before the last of them."""
     manager = Guarded("a")
